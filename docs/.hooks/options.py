@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a hook of mkdocs, no package
-"""Keep the table of options equal to what `pawlock.LockOptions` says of them.
+"""Keep the tables of options equal to what `pawlock.LockOptions` says of them.
 
 A build of the documentation ends with an error where they differ. `python docs/.hooks/options.py` writes the page anew.
 """
@@ -13,13 +13,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = "reference/options.md"
-BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
+MARKS = {False: "options", True: "client options"}
+"""What stands around the table of a lock's options, and around that of a client's."""
 ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 COMPUTED = {"ticket_ttl": "3, at most ttl"}
 MORE = {
     "renew": "../concepts/leases.md#a-blocked-event-loop",
     "replicas": "../how-to/replicas.md",
     "on_unavailable": "../how-to/server-down.md",
+    "fence_ttl": "../concepts/fences.md#how-long-it-is-kept",
+    "request_timeout": "../how-to/connect.md#a-server-that-is-far-away",
 }
 """Where more is said."""
 
@@ -35,26 +38,29 @@ def spelled(name: str, default: object) -> str:
     return f"{default:,}" if isinstance(default, int) else f"{default:g}"
 
 
-def generated() -> str:
-    """Write the table."""
+def generated(*, client: bool) -> str:
+    """Write a table."""
     from pawlock.core.options import LockOptions
 
     text = inspect.cleandoc(LockOptions.__doc__ or "")
     said = {name: re.sub(r"\s+", " ", text) for name, text in ARGUMENT.findall(text)}
-    lines = [BEGIN, "", "| option | default | meaning |", "|---|---|---|"]
+    lines = [f"<!-- {MARKS[client]}: begin -->", "", "| option | default | meaning |", "|---|---|---|"]
     for field in fields(LockOptions):
-        if field.name in LockOptions.known():
+        if (field.name in LockOptions.known()) is not client:
             name = field.name
-            meaning = said[name].replace("``", "`").replace("|", "\\|")
+            meaning = said[name].removeprefix("Of a client alone: ").replace("``", "`").replace("|", "\\|")
+            meaning = meaning[0].upper() + meaning[1:]
             more = f" [More]({MORE[name]})." if name in MORE else ""
             lines.append(f"| `{name}` | {spelled(name, field.default)} | {meaning}{more} |")
-    return "\n".join([*lines, "", END])
+    return "\n".join([*lines, "", f"<!-- {MARKS[client]}: end -->"])
 
 
 def renewed(page: str) -> str:
-    """Put the present table into the text of the page."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: generated(), page)
+    """Put the present tables into the text of the page."""
+    for client, mark in MARKS.items():
+        before, _, rest = page.partition(f"<!-- {mark}: begin -->")
+        page = before + generated(client=client) + rest.partition(f"<!-- {mark}: end -->")[2]
+    return page
 
 
 def on_page_markdown(markdown: str, *, page: object, **_: object) -> str:

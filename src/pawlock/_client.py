@@ -74,6 +74,10 @@ class BaseClient:
         settings = self._settings
         engine = make_engine(runtime, background, self, settings.names(), settings.watcher())
         engine.reports.show = show
+        options = settings.options
+        engine.request_timeout = options.request_timeout
+        for one in (runtime, background):
+            one.request_timeout, one.connect_timeout = options.request_timeout, options.connect_timeout
         engine.health.server = shown_of(target)
         if settings.redlock is not None:
             # Each master is asked when it is met, and a majority remembers; each may have another value at a key.

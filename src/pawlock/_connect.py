@@ -30,6 +30,8 @@ def connect(
     redlock: RedlockOptions | None = None,
     fence_ttl: Seconds | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
+    request_timeout: Seconds | None = None,
+    connect_timeout: Seconds | None = None,
     **options: Unpack[LockKwargs],
 ) -> Client:
     """A client for threads. Nothing is sent before its first use.
@@ -53,6 +55,12 @@ def connect(
             server's clock, unless it was set back meanwhile.
         deadlock_after: After how many seconds of waiting a waiter looks for a cycle of waiters, and raises
             ``DeadlockDetected`` if it is the last of one; default 1, at least 0.02. None never looks.
+        request_timeout: Seconds to wait for one answer of the server before the request counts as unanswered; more than
+            0, and at most a third of the ttl of each lock. None (default): ``PAWLOCK_REQUEST_TIMEOUT`` if it is set,
+            else 1, with a ttl or ``ticket_ttl`` below 3 a third of that: for a server within half a second.
+        connect_timeout: Seconds for the connect (of TCP and TLS), and for the login again; more than 0, and what is
+            below 0.25 counts as 0.25. None (default): ``PAWLOCK_CONNECT_TIMEOUT`` if it is set, else as long as for one
+            answer.
         options: Defaults of its locks: every option of ``pawlock.LockOptions``, such as ttl, timeout or on_lost, which
             takes a lost lease in a thread of its own. A ttl or timeout that is not given comes from ``PAWLOCK_TTL`` and
             ``PAWLOCK_TIMEOUT``, if they are set. Permits and a fair lock pass over handover, a multi-lock over
@@ -71,7 +79,13 @@ def connect(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, fence_ttl=fence_ttl, **options),
+        **_given(
+            deadlock_after,
+            fence_ttl=fence_ttl,
+            request_timeout=request_timeout,
+            connect_timeout=connect_timeout,
+            **options,
+        ),
     )
 
 
@@ -85,6 +99,8 @@ def connect_async(
     redlock: RedlockOptions | None = None,
     fence_ttl: Seconds | None = None,
     deadlock_after: Seconds | Unset | None = UNSET,
+    request_timeout: Seconds | None = None,
+    connect_timeout: Seconds | None = None,
     **options: Unpack[LockKwargs],
 ) -> AsyncClient:
     """A client for asyncio; an async context manager. Nothing is sent before its first use.
@@ -98,6 +114,8 @@ def connect_async(
         redlock: As for ``connect``.
         fence_ttl: As for ``connect``.
         deadlock_after: As for ``connect``.
+        request_timeout: As for ``connect``.
+        connect_timeout: As for ``connect``.
         options: As for ``connect``; on_lost is a function or coroutine function.
 
     Raises:
@@ -112,7 +130,13 @@ def connect_async(
         namespace=namespace,
         credentials=credentials,
         redlock=redlock,
-        **_given(deadlock_after, fence_ttl=fence_ttl, **options),
+        **_given(
+            deadlock_after,
+            fence_ttl=fence_ttl,
+            request_timeout=request_timeout,
+            connect_timeout=connect_timeout,
+            **options,
+        ),
     )
 
 

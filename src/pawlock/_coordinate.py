@@ -161,7 +161,8 @@ def options_among(settings: Settings, known: type, given: Mapping[str, Any]) -> 
         ConfigurationError: An unknown option, or a value that can never work.
     """
     check_known(given, known.__annotations__)
-    defaults = {name: getattr(settings.options, name) for name in ("timeout", "unavailable_after")}
+    passed_on = ("timeout", "unavailable_after", "request_timeout", "connect_timeout")
+    defaults = {name: getattr(settings.options, name) for name in passed_on}
     return LockOptions(**{**defaults, **given})
 
 

@@ -221,7 +221,7 @@ class DeadlockWatch:
         )
 
     async def _ask(self, engine: Engine, call: Request) -> Outcome:
-        patience = min(_PATIENCE, engine.schedule.spare(engine.background.now()))
+        patience = min(engine.within(_PATIENCE), engine.schedule.spare(engine.background.now()))
         outcome = or_raise((await engine.background.call_many([call], patience))[0])
         # Read before now: what is counted on from it is never above the server's clock.
         self._heard_at, self._heard_ms = engine.background.now(), outcome.now_ms

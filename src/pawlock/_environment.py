@@ -12,7 +12,7 @@ from pawlock.errors import ConfigurationError
 __all__ = ["VARIABLES", "check_known", "from_environment"]
 
 VARIABLES: Mapping[str, str] = {
-    option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment")
+    option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment", client=True)
 }
 """The variable of each option that has one."""
 
@@ -36,13 +36,12 @@ def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> di
     """
     found: dict[str, Any] = {
         option: about["check"](_number(environ[VARIABLES[option]], VARIABLES[option]), VARIABLES[option])
-        for option, about in LockOptions.known("environment").items()
+        for option, about in LockOptions.known("environment", client=True).items()
         if option not in given and environ.get(VARIABLES[option])
     }
     if found:
-        locks = {
-            option: value for option, value in {**found, **given}.items() if option in LockOptions.known()
-        }
+        known = LockOptions.known(client=True)
+        locks = {option: value for option, value in {**found, **given}.items() if option in known}
         try:
             LockOptions(**locks)
         except ConfigurationError as error:

@@ -57,7 +57,7 @@ _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 """A waiter for one of these waits for its one holder, so a cycle of such waits never ends."""
 
 
-_OF_THE_CLIENT = frozenset({"deadlock_after", "fence_ttl"})
+_OF_THE_CLIENT = {"deadlock_after", *LockOptions.known(client=True)} - set(LockOptions.known())
 """Options that only a client has."""
 
 TRIAL = "pawlock-check"

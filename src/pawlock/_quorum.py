@@ -10,7 +10,7 @@ from pawlock._described import Origin
 from pawlock._factory import Settings, check_for_quorum
 from pawlock._target import find_target
 from pawlock._warn import warn
-from pawlock.errors import ConfigurationError
+from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.probe import probe
 from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.choice import asyncio_runtime, thread_runtime
@@ -83,7 +83,7 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
 
     Raises:
         ConfigurationError: They are no ``RedlockOptions``, or given for one server, or its ttl is too long for them.
-        NotSupported: Histories are to be kept, which several masters cannot.
+        NotSupported: Options of single servers, which several masters cannot keep.
     """
     if given is not None and not isinstance(given, RedlockOptions):
         raise ConfigurationError(f"redlock must be pawlock.RedlockOptions(…), got {given!r:.40}")
@@ -98,6 +98,12 @@ def _check_options(given: object, target: Target, settings: Settings) -> Redlock
         warn(warning)
     from pawlock.redlock.requests import RedlockEngine
 
+    for name in ("request_timeout", "connect_timeout"):
+        if getattr(settings.options, name) is not None:
+            raise NotSupported(
+                f"{name} cannot be used with independent masters (Redlock), each of which has its own time to answer: "
+                f"use redlock=pawlock.RedlockOptions(node_timeout=…), and unset PAWLOCK_{name.upper()} if it comes from there"
+            )
     options = given or RedlockOptions()
     check_for_quorum(options, settings.options)
     settings.engine = RedlockEngine(options)

@@ -73,6 +73,7 @@ class SimRuntime:
         self._led_to: Node | None = None
         self._idle_links: list[Link] = []
         self.on_move: Callable[[], object] | None = None
+        self.connect_timeout: float | None = None
         self.closing: bool = False
         self.ending: bool = False
         self.failed: Callable[[BaseException], object] = _raise

@@ -1,4 +1,4 @@
-"""Every option of a lock is one of its client, too, sync and async; two have a variable in the environment."""
+"""Every option of a lock is one of its client, too, sync and async; four have a variable in the environment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ VALUES: dict[str, Any] = {
     "on_exit": "warn",
     "on_unavailable": "local",
 }
-WITH_VARIABLE = ("ttl", "timeout")
+FOR_FAR_SERVERS: dict[str, Any] = {"request_timeout": 4.0, "connect_timeout": 6.5}
+WITH_VARIABLE = ("ttl", "timeout", *FOR_FAR_SERVERS)
 
 
 def options_of(client: pawlock.Client | pawlock.AsyncClient) -> LockOptions:
@@ -49,7 +50,7 @@ def test_every_option_is_tried() -> None:
 
 
 def test_an_option_of_the_client_is_the_default_of_its_locks() -> None:
-    for connect, (name, value) in product(CONNECTS, VALUES.items()):
+    for connect, (name, value) in product(CONNECTS, {**VALUES, **FOR_FAR_SERVERS}.items()):
         with case(connect, name):
             client = connect(URL, **{name: value})
             assert getattr(options_of(client), name) == value
@@ -59,8 +60,9 @@ def test_an_option_of_the_client_is_the_default_of_its_locks() -> None:
 def test_its_variable_does_the_same_and_an_argument_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     for connect, name in product(CONNECTS, WITH_VARIABLE):
         with case(connect, name), monkeypatch.context() as environment:
-            environment.setenv(f"PAWLOCK_{name.upper()}", str(VALUES[name]))
-            assert getattr(options_of(connect(URL)), name) == VALUES[name]
+            value = {**VALUES, **FOR_FAR_SERVERS}[name]
+            environment.setenv(f"PAWLOCK_{name.upper()}", str(value))
+            assert getattr(options_of(connect(URL)), name) == value
             default = getattr(LockOptions(), name)
             if default is not None:
                 assert getattr(options_of(connect(URL, **{name: default})), name) == default
@@ -105,6 +107,33 @@ def test_the_options_of_the_client_itself() -> None:
             assert {plan.primitive.fence_ms for plan in plans} == {fence_ms}
 
 
+def test_options_for_far_servers_are_for_all_that_a_client_makes() -> None:
+    for connect in CONNECTS:
+        client = connect(URL, **FOR_FAR_SERVERS)
+        made = [
+            client.lock("n"),
+            client.lock("n", ttl=12),
+            client.semaphore("n", permits=1),
+            client.election("n"),
+            client.latch("n", 1),
+            client.barrier("n", parties=2),
+        ]
+        for one in made:
+            options = one._plan.options
+            assert (options.answer_within, options.connect_timeout) == (4.0, 6.5), one
+        with pytest.raises(pawlock.ConfigurationError, match=r"request_timeout is 4 s.* with ttl=11"):
+            client.lock("n", ttl=11)
+        with pytest.raises(pawlock.ConfigurationError, match="unknown option request_timeout"):
+            client.lock("n", request_timeout=1)
+
+
+def test_a_variable_that_leaves_no_time_for_renewals_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWLOCK_REQUEST_TIMEOUT", "3")
+    for connect in CONNECTS:
+        with pytest.raises(pawlock.ConfigurationError, match="PAWLOCK_REQUEST_TIMEOUT"):
+            connect(URL, ttl=8)
+
+
 def test_what_a_primitive_has_no_use_for_is_passed_over() -> None:
     for connect in CONNECTS:
         client = connect(URL, handover=3, on_unavailable="local")
@@ -128,3 +157,6 @@ def test_what_several_masters_cannot_keep_is_refused_where_it_is_asked_for() -> 
     for connect in CONNECTS:
         with pytest.raises(pawlock.NotSupported, match="replicas"):
             connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], replicas=1)
+        for name in FOR_FAR_SERVERS:
+            with pytest.raises(pawlock.NotSupported, match=f"{name} cannot .*node_timeout"):
+                connect(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"], **{name: 2})

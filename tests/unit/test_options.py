@@ -61,9 +61,15 @@ TABLE: dict[str, list[bool]] = {
     "on_exit":           [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
     "on_unavailable":    [BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD, BAD],
 }  # fmt: skip
+#                      0    None  neg  inf   -inf  nan  bool text  td   int   float list
+OF_A_CLIENT: dict[str, list[bool]] = {
+    "fence_ttl":         [OK, BAD, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "request_timeout":   [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+    "connect_timeout":   [BAD, OK, BAD, BAD, BAD, BAD, BAD, BAD, OK, OK, OK, BAD],
+}  # fmt: skip
 CASES: list[tuple[str, Any, bool]] = [
     (option, STRANGE[column], good)
-    for option, row in TABLE.items()
+    for option, row in {**TABLE, **OF_A_CLIENT}.items()
     for column, good in zip(COLUMNS, row, strict=True)
 ]
 
@@ -81,6 +87,7 @@ def test_each_option_with_each_value() -> None:
 
 def test_the_table_has_every_option() -> None:
     assert set(TABLE) == set(LockOptions.known())
+    assert set(TABLE) | set(OF_A_CLIENT) == set(LockOptions.known(client=True))
 
 
 def test_an_option_is_stated_once() -> None:
@@ -117,7 +124,10 @@ def test_what_follows_from_the_metadata_of_an_option() -> None:
     for name, value in told.items():
         assert LockOptions(**{name: value}).queue_group != group, name
     assert LockOptions(**own).queue_group == group
-    assert {option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment")} == VARIABLES
+    of_clients = LockOptions(request_timeout=2, connect_timeout=3, fence_ttl=4)
+    assert of_clients.queue_group == group, "they are the same for all locks of a client"
+    with_variable = LockOptions.known("environment", client=True)
+    assert {option: f"PAWLOCK_{option.upper()}" for option in with_variable} == VARIABLES
     for command, kinds in ((run, LockKwargs), (once, OnceKwargs)):
         # --on-lost says what becomes of the command.
         flags = {parameter.name for parameter in command.params} & LockOptions.known().keys() - {"on_lost"}
@@ -141,8 +151,50 @@ def test_what_follows_from_a_ttl() -> None:
             assert isinstance(options.ttl, float)
             assert options.rhythm.every == options.ttl / 3
             assert options.ticket == min(3.0, options.ttl)
-            assert options.request_timeout <= options.ticket / 3, "two tries fit into a ticket"
+            assert options.answer_within <= options.ticket / 3, "two tries fit into a ticket"
             assert options.ttl_ms >= options.ttl * 1000, "the server keeps it no shorter"
+
+
+def test_what_follows_from_a_request_timeout() -> None:
+    for answers, ttl, ticket in (
+        (0.2, 30.0, 3.0),
+        (1.0, 30.0, 3.0),
+        (3.0, 30.0, 9.0),
+        (0.1, 0.3, 0.3),
+        (10, 30, 30),
+    ):
+        with case(answers, ttl):
+            options = LockOptions(ttl=ttl, request_timeout=answers)
+            assert options.answer_within == answers
+            assert options.ticket == pytest.approx(ticket), "two tries fit into a ticket"
+    given: Any = timedelta(seconds=2)
+    assert LockOptions(request_timeout=given).request_timeout == 2.0
+    assert LockOptions(connect_timeout=given).connect_timeout == 2.0
+
+
+def test_a_request_timeout_leaves_the_time_to_ask_again() -> None:
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({"request_timeout": 10}, True),
+        ({"request_timeout": 10.1}, False),
+        ({"request_timeout": 3, "ttl": 9}, True),
+        ({"request_timeout": 3, "ttl": 8}, False),
+        ({"request_timeout": 3, "ttl": 8, "renew": False}, False),
+        ({"request_timeout": 3, "ticket_ttl": 9}, True),
+        ({"request_timeout": 3, "ticket_ttl": 8}, False),
+        ({"request_timeout": 9, "renew": 12}, True),
+        ({"request_timeout": 9.1, "renew": 12}, False),
+        ({"connect_timeout": 1000, "ttl": 1}, True),
+        ({"connect_timeout": 367 * 86400}, False),
+    ]
+    for options, good in cases:
+        with case(options):
+            if good:
+                LockOptions(**options)
+            else:
+                with pytest.raises(pawlock.ConfigurationError, match="_timeout"):
+                    LockOptions(**options)
+    with pytest.raises(pawlock.ConfigurationError, match="request_timeout is 3 s"):
+        LockOptions(request_timeout=3).but(ttl=5)
 
 
 def test_ttls_out_of_bounds() -> None:

@@ -60,6 +60,7 @@ class Crowd:
     """Three Sentinels, and what asks them; each has an epoch, or hangs."""
 
     on_move = None
+    connect_timeout: float | None = None
 
     def __init__(self, **epochs: int | None) -> None:
         self.epochs = epochs
@@ -107,6 +108,15 @@ def test_who_did_not_answer_soon_is_asked_again_while_too_few_did() -> None:
     assert crowd.find() == 1
     assert [shown for shown, _ in crowd.asked] == ["first", "second", "first"]
     assert crowd.asked[2][1] == 0.5
+
+
+def test_sentinels_that_are_far_away_have_the_time_of_the_user() -> None:
+    crowd = Crowd(first=None, second=1, third=1)
+    crowd.connect_timeout = 2.5
+    assert crowd.find() == 1
+    assert crowd.asked == [("first", 2.5), ("second", 2.5), ("third", 2.5)], (
+        "haste would only break connections"
+    )
 
 
 def test_a_few_do_not_lead_back_to_a_former_master() -> None:

@@ -99,7 +99,7 @@ async def acquire(
     runtime, epoch = engine.runtime, engine.epoch
     began = runtime.now()
     # A single try waits for its answer as long as any request.
-    until = None if timeout is None else began + (timeout or plan.options.request_timeout)
+    until = None if timeout is None else began + (timeout or plan.options.answer_within)
     attempt = Attempt(runtime.who(), began, until, stop, wait=timeout != 0)
     calls, waits = engine.calls, engine.waits
     try:
@@ -248,11 +248,11 @@ async def win(engine: Engine, plan: Plan, attempt: Attempt) -> Hold | None:
         call = None
         if waiter.state is WaiterState.BUSY:
             _begin_try(engine, plan.primitive, waiter)
-        budget = options.request_timeout if until is None else patience(sent_at, options, until)
+        budget = options.answer_within if until is None else patience(sent_at, options.answer_within, until)
         try:
             attempt.channel = runtime.channel()
             if not attempt.channel:
-                await runtime.ready(budget)
+                await runtime.ready(patience(sent_at, options.connect_timeout or budget, until))
                 attempt.channel, sent_at = runtime.channel(), runtime.now()
             call = _next_call(plan, attempt, waiter)
             if not options.replicas:

@@ -61,6 +61,7 @@ class Engine:
         epoch: Raised by a fork, for leases of an older one are the parent's.
         validity: The end of validity of what was granted: of when it was asked for, what is left of its life, and what
             was asked for, both in ms; see ``records.valid_until``.
+        request_timeout: The client's option, or None.
         client: Whose engine it is. Each lease keeps it alive, so that what the client does at its end, and at the
             interpreter's, is done for every lease that anybody still has.
     """
@@ -85,6 +86,7 @@ class Engine:
         self.reports: Reports = Reports()
         self.epoch: int = 0
         self.validity: Callable[[float, int, int], float] = valid_until
+        self.request_timeout: float | None = None
 
     def forget(self) -> None:
         """Hold nothing, wait for nothing, and owe nothing."""
@@ -96,6 +98,10 @@ class Engine:
         self.calls: dict[object, object] = {}
         self.maintenance_runs: bool = False
         self.awake: bool = False
+
+    def within(self, usual: float) -> float:
+        """Seconds to wait for what a server answers within ``usual``; as the user of one that is far away says."""
+        return self.request_timeout or usual
 
     def check_open(self, name: str | None = None) -> None:
         """Raise ``ClientClosed`` if the client was closed."""

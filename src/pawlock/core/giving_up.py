@@ -32,7 +32,7 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
         # Asked only now that it is needed: a waiter knows its place in the queue, not the holder.
         try:
             look = await engine.runtime.call(
-                plan.primitive.inspect(0), min(_HOLDER_PATIENCE, plan.options.request_timeout)
+                plan.primitive.inspect(0), engine.within(min(_HOLDER_PATIENCE, plan.options.answer_within))
             )
             holder = look.holder or None
         except Fault as fault:
@@ -61,9 +61,7 @@ async def end_wait(engine: Engine, plan: Plan, attempt: Attempt) -> None:
         return
     tomb_ms = TOMB_MS if waiter.unanswered else 0
     try:
-        await engine.runtime.call(
-            plan.primitive.leave(waiter.token, tomb_ms, 0), plan.options.request_timeout
-        )
+        await engine.runtime.call(plan.primitive.leave(waiter.token, tomb_ms, 0), plan.options.answer_within)
     except BaseException as error:
         engine.post(plan.primitive.leave(waiter.token, TOMB_MS, 0))
         if not isinstance(error, Fault):

@@ -476,7 +476,7 @@ async def leave(engine: Engine, hold: Hold) -> Release:
         while True:
             call = hold.primitive.leave(hold.token, tomb_ms, close_ms)
             try:
-                answer = await runtime.call(call, options.request_timeout)
+                answer = await runtime.call(call, options.answer_within)
                 if type(answer) is Released:
                     return Release.RELEASED
                 again = retry is not None and retry.since is not None
@@ -499,7 +499,7 @@ def _until(hold: Hold, began: float, fault: Fault) -> float:
     # During a slot migration the node rejects requests that it accepts moments later, and a handed-off lease may be
     # shorter than that: so retry for ``unavailable_after``.
     patient = fault.kind is FaultKind.NOT_READY
-    least = hold.options.unavailable_after if patient else hold.options.request_timeout
+    least = hold.options.unavailable_after if patient else hold.options.answer_within
     return max(hold.valid_until, began + least)
 
 

@@ -103,7 +103,7 @@ async def send_due(engine: Engine, now: float) -> None:
     due = [entry for entry in tuple(engine.outbox) if entry.due <= now][:_BATCH]
     if not due:
         return
-    background, patience = engine.background, min(_PATIENCE, engine.schedule.spare(now))
+    background, patience = engine.background, min(engine.within(_PATIENCE), engine.schedule.spare(now))
     outcomes = await background.call_many([entry.call for entry in due], patience)
     now = background.now()
     for entry, outcome in zip(due, outcomes, strict=True):
@@ -268,7 +268,7 @@ async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossRea
     """Why the leases were lost that the server does not know any more: an operator leaves a mark that leaving finds."""
     reasons = [loss_from(outcome) for _, outcome in refused]
     calls = [hold.primitive.leave(hold.token, TOMB_MS, 0) for hold, _ in refused]
-    patience = min(_RECORD_PATIENCE, engine.schedule.spare(engine.background.now()))
+    patience = min(engine.within(_RECORD_PATIENCE), engine.schedule.spare(engine.background.now()))
     for index, outcome in enumerate(await engine.background.call_many(calls, patience)):
         if getattr(outcome, "forced", False):
             reasons[index] = LossReason.TAKEN
@@ -278,7 +278,7 @@ async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossRea
 def _patience(engine: Engine, batch: list[Hold], now: float) -> float:
     # Where one of several servers hangs, half of the time is left for what the others answered, or for one more try.
     tries = 1 + engine.background.several
-    patience = min(min(t.options.request_timeout, (t.valid_until - now) / tries) for t in batch)
+    patience = min(min(t.options.answer_within, (t.valid_until - now) / tries) for t in batch)
     return max(_LEAST_PATIENCE, min(patience, engine.schedule.spare(now)))
 
 

@@ -87,7 +87,7 @@ async def held(
     names = namespace_of(engine, "locks")
     calls, find = names.calls, names.finder(everywhere=everywhere)
     try:
-        nodes = await engine.runtime.key_for_each(calls.scan_key, options.request_timeout)
+        nodes = await engine.runtime.key_for_each(calls.scan_key, options.answer_within)
     except Fault as fault:
         raise to_error(fault, "locks", "list") from fault
     seen: set[str] = set()
@@ -132,7 +132,7 @@ async def _looks(
     found: list[Look | None] = []
     for start in range(0, len(looks), _PAGE):
         calls = [one.inspect(waiters) for one in looks[start : start + _PAGE]]
-        answers = await engine.runtime.call_many(calls, options.request_timeout)
+        answers = await engine.runtime.call_many(calls, options.answer_within)
         for call, answer in zip(calls, answers, strict=True):
             if not isinstance(answer, Fault):
                 found.append(answer)

@@ -219,6 +219,10 @@ def _positive(value: object, what: str, *, zero: bool = True, most: float = math
     return number
 
 
+_more_than_0 = partial(_positive, zero=False, most=MAX_TTL)
+_FOR_FAR_SERVERS = {"check": _more_than_0, "caller": True, "client": True, "environment": True}
+
+
 def check_count(value: object, what: str, least: int, most: int) -> int:
     """A whole number within bounds.
 
@@ -320,7 +324,16 @@ class LockOptions:
             end of ``timeout``): ``"raise"`` (default) ``BackendUnavailable``; ``"local"`` locks among the threads and
             tasks of this process only; ``"open"`` continues without any lock. Both return a lease with ``degraded`` set
             and fence 0.
-        fence_ttl: Of a client alone: how long a fence is kept after its last use; default 3600, 0 no longer than its lease.
+        fence_ttl: Of a client alone: how long the server keeps the fence of a lock after its last use; default 3600, at most
+            366 days; 0 no longer than its lease.
+        request_timeout: Of a client alone: how long to wait for one answer of the server before the request counts as
+            unanswered; None (default): a third of ``ticket_ttl``, but at most 1, for a server whose answers take less
+            than that. At most a third of ``ticket_ttl``, which is by default as much longer as that needs, and at most
+            half of what is left of ttl when it is renewed (of the defaults, a third of ttl): a renewal without an
+            answer, and the question of a waiter, must be repeated before the lease, or the ticket, ends.
+        connect_timeout: Of a client alone: how long the connect (with TLS) may take, and the login as long again; None
+            (default): as long as an answer. At least 0.25, to which less is raised; at most 366 days. The end of
+            ``timeout`` ends it sooner.
 
     Raises:
         ConfigurationError: A value that can never work.
@@ -369,6 +382,8 @@ class LockOptions:
     fence_ttl: float = field(
         default=FENCE_MS / 1000, metadata={"check": _check_fence_ttl, "caller": True, "client": True}
     )
+    request_timeout: float | None = field(default=None, metadata=_FOR_FAR_SERVERS)
+    connect_timeout: float | None = field(default=None, metadata=_FOR_FAR_SERVERS)
 
     hand_over_for: ClassVar[float] = 0.02
     """Seconds that a run of local grants may last, so that other clients wait no longer than that."""
@@ -386,6 +401,10 @@ class LockOptions:
             )
         if self.max_hold is not None and not self.renew:
             raise ConfigurationError("max_hold has no effect with renew=False: set ttl instead")
+        most = min(self.ticket / 3, (self.ttl - self.rhythm.every) / 2)
+        if self.request_timeout is not None and self.request_timeout > most * (1 + 1e-9):
+            text = f"request_timeout is {self.request_timeout:g} s, and must be at most {most:g} s with ttl={self.ttl:g}"
+            raise ConfigurationError(f"{text}: no request could be repeated before a lease or a ticket ends")
 
     # What the steps of a lock read, each worked out once.
 
@@ -397,7 +416,8 @@ class LockOptions:
     @cached_property
     def ticket(self) -> float:
         """Seconds that a ticket lives."""
-        return min(3.0, self.ttl) if self.ticket_ttl is None else self.ticket_ttl
+        usual = max(3.0, 3 * (self.request_timeout or 0.0))
+        return min(usual, self.ttl) if self.ticket_ttl is None else self.ticket_ttl
 
     @cached_property
     def ticket_ms(self) -> int:
@@ -405,9 +425,9 @@ class LockOptions:
         return to_ms(self.ticket)
 
     @cached_property
-    def request_timeout(self) -> float:
+    def answer_within(self) -> float:
         """Seconds that one question may take: a third of a ticket's life, so that two tries fit in it."""
-        return min(1.0, self.ticket / 3)
+        return self.request_timeout or min(1.0, self.ticket / 3)
 
     @cached_property
     def rhythm(self) -> Rhythm:
@@ -462,7 +482,12 @@ class LockOptions:
         return replace(self, **changes)
 
     @classmethod
-    def known(cls, note: str = "") -> dict[str, Any]:
-        """The options of a lock with their metadata: all, or those that have this note there."""
-        of_locks = {one.name: one.metadata for one in fields(cls) if "client" not in one.metadata}
-        return {name: about for name, about in of_locks.items() if not note or note in about}
+    def known(cls, note: str = "", *, client: bool = False) -> dict[str, Any]:
+        """The options of a lock with their metadata: all, or those that have this note there.
+
+        Args:
+            note: The note.
+            client: Whether those that only a client has are among them.
+        """
+        wanted = {one.name: one.metadata for one in fields(cls) if client or "client" not in one.metadata}
+        return {name: about for name, about in wanted.items() if not note or note in about}

@@ -71,7 +71,7 @@ async def renew_with_replicas(
 
 async def renew_one(engine: Engine, hold: Hold, call: Request) -> Outcome:
     """Send one renewal. Raises ``Fault``."""
-    timeout = hold.options.request_timeout
+    timeout = hold.options.answer_within
     if not hold.options.replicas:
         return await engine.runtime.call(call, timeout)
     return or_raise((await renew_with_replicas(engine.runtime, [hold], [call], timeout))[0])
@@ -87,9 +87,7 @@ async def confirm(engine: Engine, primitive: Primitive, options: LockOptions, to
     if not options.replicas:
         return
     call = primitive.renew(token, options.ttl_ms, options.ticket_ms, "")
-    ((answer, count),) = await engine.runtime.call_replicated(
-        [call], options.replicas, options.request_timeout
-    )
+    ((answer, count),) = await engine.runtime.call_replicated([call], options.replicas, options.answer_within)
     if not isinstance(or_raise(answer), Granted):
         text = "another server stands in, which does not have what the former one wrote"
         raise Fault(FaultKind.NOT_READY, text, maybe_applied=True)
@@ -109,7 +107,7 @@ async def _undo(engine: Engine, primitive: Primitive, options: LockOptions, wait
     # From here on the token is dead: the waiter goes on with another.
     waiter.restart(engine.runtime.new_token())
     try:
-        await engine.runtime.call(primitive.leave(token, tomb_ms, 0), options.request_timeout)
+        await engine.runtime.call(primitive.leave(token, tomb_ms, 0), options.answer_within)
     except BaseException as error:
         engine.post(primitive.leave(token, TOMB_MS, 0))
         if not isinstance(error, Fault):

@@ -90,7 +90,7 @@ def note_failure(engine: Engine, fault: Fault, sent_at: float, until: float | No
     """
     now = engine.runtime.now()
     broke = fault.kind is FaultKind.UNANSWERED and now - sent_at < NO_SIGN_WITHIN
-    impatient = until is not None and until - sent_at < NO_SIGN_WITHIN
+    impatient = until is not None and until - sent_at < engine.within(NO_SIGN_WITHIN)
     # Else it says nothing about the server.
     return now if broke or impatient else engine.health.failed(sent_at, now)
 
@@ -156,11 +156,9 @@ def note_endless(engine: Engine, primitive: Primitive, waiter: Waiter) -> None:
         log.warning("%r is held by %s", name, ENDLESS, extra={"pawlock_name": name})
 
 
-def patience(now: float, options: LockOptions, until: float | None) -> float:
-    """How long one question may wait for its answer, in seconds: no longer than the caller wants to wait in all."""
-    if until is None:
-        return options.request_timeout
-    return min(options.request_timeout, max(_LEAST_BUDGET, until - now))
+def patience(now: float, most: float, until: float | None) -> float:
+    """How long one question may wait, if it may for ``most`` seconds: no longer than the caller wants to wait in all."""
+    return most if until is None else min(most, max(_LEAST_BUDGET, until - now))
 
 
 def check_stop(stop: StopSignal | None, name: str) -> None:
@@ -174,7 +172,7 @@ async def explained(engine: Engine, call: Request, fault: Fault) -> Fault:
     if fault.kind is not FaultKind.WRONG_KEY or engine.health.explain_keys is None:
         return fault
     for look, words_for in engine.health.explain_keys(call):
-        (outcome,) = await engine.runtime.call_many([look], _LOOK_WITHIN)
+        (outcome,) = await engine.runtime.call_many([look], engine.within(_LOOK_WITHIN))
         text = "" if isinstance(outcome, Fault) else words_for(outcome)
         if text:
             return Fault(FaultKind.WRONG_KEY, text, final=fault.final)
@@ -193,7 +191,7 @@ async def query(
     while True:
         sent_at = runtime.now()
         try:
-            outcome = await runtime.call(call, options.request_timeout)
+            outcome = await runtime.call(call, options.answer_within)
         except Fault as fault:
             why = await explained(engine, call, fault)
             pause = pause_after(engine, why, retry, options, None, doing, name, sent_at)

@@ -26,7 +26,8 @@ async def look(engine: Engine, most: float) -> None:
     """Warn of what breaks a guarantee on the server of this client, in at most ``most`` seconds."""
     if engine.health.probe is None:
         return
-    (outcome,) = await engine.background.call_many([engine.health.probe()], min(most, _PATIENCE))
+    most = min(most, engine.within(_PATIENCE))
+    (outcome,) = await engine.background.call_many([engine.health.probe()], most)
     info = "" if isinstance(outcome, Fault) else outcome.info
     for finding in check_server(facts_of_info(fields_of(info))) if info else ():
         if finding.severity is Severity.ERROR:
@@ -50,7 +51,7 @@ async def must_remember(engine: Engine, primitive: Primitive, since: float) -> N
         return
     # Of a cluster it is the node of this key that counts.
     probe = engine.health.probe(key=primitive.key)
-    (outcome,) = await engine.runtime.call_many([probe], _PATIENCE)
+    (outcome,) = await engine.runtime.call_many([probe], engine.within(_PATIENCE))
     info = "" if isinstance(outcome, Fault) else outcome.info
     # It counts whole seconds, from the whole second in which it started.
     uptime = number_of(fields_of(info).get("uptime_in_seconds"))

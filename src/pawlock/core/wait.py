@@ -138,10 +138,12 @@ async def go_on(
     primitive, until = plan.primitive, attempt.until
     _note_fault(waiter, fault)
     was_held = before is WaiterState.BUSY or before is WaiterState.QUEUED
-    if was_held and fault.maybe_applied and until is not None and until - asked_at < NO_SIGN_WITHIN:
-        # It was held a moment ago, and the time is up before an answer can be expected: no outage.
-        await rest(engine, max(0.0, until - engine.runtime.now()), primitive.name, "acquire")
-        return False
+    if was_held and fault.maybe_applied and until is not None:
+        left = until - engine.runtime.now()
+        if left < NO_SIGN_WITHIN and until - asked_at < engine.within(NO_SIGN_WITHIN):
+            # It was held a moment ago, and the time is up before an answer can be expected: no outage.
+            await rest(engine, max(0.0, left), primitive.name, "acquire")
+            return False
     why = await explained(engine, call, fault) if call is not None else fault
     retry, doing = waiter.failing(), f"acquire {primitive.kind}"
     pause = pause_after(engine, why, retry, plan.options, until, doing, primitive.name, asked_at)

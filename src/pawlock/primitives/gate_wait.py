@@ -56,7 +56,7 @@ class GateWait:
         self.began: float = engine.runtime.now()
         self.once: bool = timeout == 0
         # One that asks once has the time of one request.
-        limit = timeout or options.request_timeout
+        limit = timeout or options.answer_within
         self.until: float | None = None if timeout is None else self.began + limit
         self.token: str = token or engine.runtime.new_token()
         self.channel: str = ""
@@ -127,10 +127,11 @@ class GateWait:
         while True:
             # A request that is to be sent once gets its time even if the wait's own is over.
             asked_at = runtime.now()
-            budget = patience(asked_at, self.options, self.until)
+            budget = patience(asked_at, self.options.answer_within, self.until)
             try:
                 if not runtime.channel():
-                    await runtime.ready(budget)
+                    most = self.options.connect_timeout or budget
+                    await runtime.ready(patience(asked_at, most, self.until))
                 if runtime.channel() != self.channel:
                     self.former, self.channel = self.channel, runtime.channel()
                 outcome = await runtime.call(self.call(), budget)
@@ -168,7 +169,7 @@ class GateWait:
     async def _withdraw(self) -> Outcome:
         """Take the ticket back before the caller goes on; the answer says whether the gate opened meanwhile."""
         try:
-            outcome = await self.engine.runtime.call(self.leave(), self.options.request_timeout)
+            outcome = await self.engine.runtime.call(self.leave(), self.options.answer_within)
         except Fault as fault:
             # The ticket is taken back in the background.
             raise to_error(fault, self.name, self.doing) from fault

@@ -134,7 +134,7 @@ class AsyncioRuntime(Routed):
 
         Args:
             address: The node.
-            timeout: Seconds for each step of the connecting.
+            timeout: Seconds for each step of the connecting; with ``connect_timeout`` it may go on after that.
             alone: Whether it is the one beside that on which tasks listen: ``WAIT`` blocks it.
         """
         place = address, alone
@@ -144,11 +144,14 @@ class AsyncioRuntime(Routed):
         self._check(self._ending)
         opening = self._opening.get(place)
         if opening is None or opening.done():
-            opening = self.loop.create_task(self._open(place, max(timeout, 0.25)), name="pawlock-connect")
+            connects = max(self.connect_timeout or timeout, 0.25)
+            opening = self.loop.create_task(self._open(place, connects), name="pawlock-connect")
             opening.add_done_callback(partial(self._opened, place))
             self._opening[place] = opening
         # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
-        await asyncio.wait((opening,))
+        await asyncio.wait((opening,), timeout=2 * max(timeout, 0.25) if self.connect_timeout else None)
+        if not opening.done():
+            raise Fault(FaultKind.UNREACHABLE, f"no connection within {2 * max(timeout, 0.25):.3g} s")
         if opening.cancelled():
             raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
         self._check(self._ending)
@@ -178,6 +181,7 @@ class AsyncioRuntime(Routed):
         mux = self._muxes[place] = await self._open_to(
             endpoint, partial(self._ended, place), channel, timeout
         )
+        mux.patience = self.request_timeout or mux.patience
         if self._ending:
             # That is for who waits for it, if anybody does: a loop that shuts down reports what its tasks raise.
             mux.close()
@@ -360,7 +364,7 @@ class AsyncioRuntime(Routed):
             # Also where the loop ends and cancels this: the leases that were just given back are to be free.
             try:
                 for mux in muxes:
-                    await mux.drain_replies(_DRAIN_WITHIN)
+                    await mux.drain_replies(self.request_timeout or _DRAIN_WITHIN)
             finally:
                 for mux in muxes:
                     mux.close()

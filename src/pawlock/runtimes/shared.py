@@ -57,6 +57,9 @@ class Routed:
     Args:
         route: Where requests go.
         wake_prefix: What the wake-up channels of this client begin with.
+
+    Attributes:
+        request_timeout, connect_timeout: The client's options, or None.
     """
 
     def __init__(self, route: Route, wake_prefix: str) -> None:
@@ -68,6 +71,8 @@ class Routed:
         self._served = False
         self._closed = False
         self._ending = False
+        self.request_timeout: float | None = None
+        self.connect_timeout: float | None = None
         self.on_move: Callable[[], object] | None = None
         self.now = now
         self.random: Callable[[], float] = random.SystemRandom().random

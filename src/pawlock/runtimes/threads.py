@@ -210,15 +210,18 @@ class ThreadRuntime(Routed):
             links = self._local.links.values()
             link = self._local.link = next((link for link in links if not link.dead), None)
         if link is None:
-            await self._link_to(await self._route.any_node(timeout), timeout)
+            await self._link_to(await self._route.any_node(timeout), timeout, within=timeout)
 
-    async def _link_to(self, address: Address, timeout: float, end: float | None = None) -> Link:
+    async def _link_to(
+        self, address: Address, timeout: float, end: float | None = None, within: float | None = None
+    ) -> Link:
         here = self._local
         link = here.links.get(address)
         if link is None or link.dead:
             here.links.pop(address, None)
             self._check(self._ending)
-            link = here.links[address] = await self._connected(address, max(timeout, _HANDSHAKE), end)
+            within = max(within or self.connect_timeout or timeout, _HANDSHAKE)
+            link = here.links[address] = await self._connected(address, within, end)
             if here.link is None or here.link.dead:
                 here.link = link
         return link
@@ -281,7 +284,8 @@ class ThreadRuntime(Routed):
         """See ``Runtime``: on the thread's own connection."""
         link = self._local.link
         heard = link is not None and not (link.dead or link.channel == NO_CHANNEL or self._closed)
-        await self.sleep(0.0 if link is not None and heard and link.hear(hears, seconds) else seconds)
+        most = self.request_timeout or 1.0
+        await self.sleep(0.0 if link is not None and heard and link.hear(hears, seconds, most) else seconds)
 
     async def sleep(self, seconds: float) -> None:
         """See ``Runtime``."""

@@ -50,7 +50,7 @@ class Acquisition:
         self.space: Space = ctx.space
         self.spec: LeaseSpec = spec
         self.primitive: Primitive = spec.primitive(ctx.space)
-        self.options: LockOptions = options_for(ttl_ms, waits=True)
+        self.options: LockOptions = options_for(ttl_ms, waits=True, answers=ctx.space.engine.request_timeout)
         self.waiter: Waiter = Waiter(token)
         self._give_up = attempt.give_up
         self._shared = shared
@@ -75,7 +75,7 @@ class Acquisition:
         """
         engine, waiter, space = self.space.engine, self.waiter, self.space
         began = engine.runtime.now()
-        until = began + (wait or self.options.request_timeout)
+        until = began + (wait or self.options.answer_within)
         try:
             engine.check_open(self.spec.name)
             if wait > 0:
@@ -147,7 +147,7 @@ class Acquisition:
             return
         leave = self.primitive.leave(waiter.token, TOMB_MS if waiter.unanswered else 0, 0)
         try:
-            await engine.runtime.call(leave, self.options.request_timeout)
+            await engine.runtime.call(leave, self.options.answer_within)
         except BaseException as error:
             engine.post(self.primitive.leave(waiter.token, TOMB_MS, 0))
             if not isinstance(error, Fault):

@@ -19,7 +19,7 @@ async def _ready(state: State) -> Response:
     space = state.spaces.of("pawlock")
     # Once, within a second: who asks this asks again soon.
     question = space.primitive("lock", "readyz").inspect(0)
-    (outcome,) = await space.engine.runtime.call_many((question,), 1.0)
+    (outcome,) = await space.engine.runtime.call_many((question,), space.engine.within(1.0))
     if isinstance(outcome, Fault):
         raise problem_of(to_error(outcome, "pawlock", "check the server"))
     return answer({"ready": True})

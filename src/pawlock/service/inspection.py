@@ -22,14 +22,13 @@ from pawlock.service.leases import LeaseSpec
 from pawlock.service.problems import Problem
 from pawlock.service.requests import Attempt, RequestContext, answer
 from pawlock.service.spaces import KEY, MUTEXES, Space
-from pawlock.service.terms import options_for
+from pawlock.service.terms import options_of_question
 
 __all__ = ["audit", "force", "look", "names", "router", "shown"]
 
 router: APIRouter = APIRouter(prefix="/v1/ns/{namespace}", tags=["looks"])
 _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
-_SECOND = options_for(1000)
 _ONCE = "once"
 """Run only by direct clients of the server, but shown here."""
 
@@ -83,7 +82,8 @@ async def look(request: Request) -> Response:
         primitive = plan.primitive
     else:
         primitive = _primitive_of(ctx.space, spec)
-    info = await inspect(ctx.space.engine, primitive, _SECOND, 1000)
+    engine = ctx.space.engine
+    info = await inspect(engine, primitive, options_of_question(engine), 1000)
     done_fields = None if done is None else done._asdict()
     return answer({**shown(info), "done": done_fields, "namespace": ctx.space.namespace})
 

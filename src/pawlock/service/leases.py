@@ -19,14 +19,13 @@ from pawlock.service.access import Principal
 from pawlock.service.problems import Problem
 from pawlock.service.spaces import KEY, Space
 from pawlock.service.store.replies import NoSession
-from pawlock.service.terms import options_for
+from pawlock.service.terms import options_of_question
 
 __all__ = [
     "LeaseSpec", "again", "call", "close_session", "is_token", "keep_session", "not_held", "note", "open_session",
     "release", "renew", "session_over",
 ]  # fmt: skip
 
-_SECOND = options_for(1000)
 _TOKEN = re.compile(r"[A-Za-z0-9]{22,64}@[\x21-\x7e]{1,350}")
 
 
@@ -70,7 +69,8 @@ class LeaseSpec:
 
 async def call(space: Space, question: Request, doing: str, name: str = "") -> Outcome:
     """Send one idempotent request, again after passing faults; errors name the namespace, or what is named here."""
-    outcome, _ = await query(space.engine, question, _SECOND, name or space.namespace, doing)
+    options = options_of_question(space.engine)
+    outcome, _ = await query(space.engine, question, options, name or space.namespace, doing)
     return outcome
 
 
@@ -97,7 +97,9 @@ async def renew(
     question = primitive.renew(token, ttl_ms, min(ttl_ms, 3000), "")
     update = space.store.update(who.id, session, "[]")
     calls = (question, update) if session else (question,)
-    outcome, *noted = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
+    outcome, *noted = await space.engine.runtime.call_many(
+        calls, options_of_question(space.engine).answer_within
+    )
     if isinstance(outcome, Fault):
         outcome = await call(space, question, "renew", primitive.name)
     if not isinstance(outcome, Granted):
@@ -167,7 +169,9 @@ async def release(space: Space, spec: LeaseSpec, token: str, who: Principal, ses
     left = primitive.leave(token, 0, 0)
     removal = space.removal(who.id, session, token)
     calls = (left, removal) if session else (left,)
-    outcome, *noted = await space.engine.runtime.call_many(calls, _SECOND.request_timeout)
+    outcome, *noted = await space.engine.runtime.call_many(
+        calls, options_of_question(space.engine).answer_within
+    )
     if isinstance(outcome, Fault):
         # It may have been applied: asked again, the answer is "not held", which then says nothing new.
         again = await call(space, left, "release", primitive.name)
@@ -221,7 +225,11 @@ async def keep_session(space: Space, session: str, who: Principal) -> Mapping[st
     noted = [(token, LeaseSpec.from_json(text)) for token, text in kept.leases]
     pairs = [(token, spec) for token, spec in noted if _may_hold(who, spec)]
     calls = [spec.primitive(space).renew(token, ttl_ms, min(ttl_ms, 3000), "") for token, spec in pairs]
-    outcomes = await space.engine.runtime.call_many(calls, _SECOND.request_timeout) if calls else []
+    outcomes = (
+        await space.engine.runtime.call_many(calls, options_of_question(space.engine).answer_within)
+        if calls
+        else []
+    )
     held: list[dict[str, Any]] = []
     # A key that its token may no longer lock is not renewed.
     lost = [_line(spec, token) for token, spec in noted if not _may_hold(who, spec)]

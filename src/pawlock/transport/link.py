@@ -249,8 +249,13 @@ class Link:
 
     # Hand-off messages ------------------------------------------------------------------------------------------
 
-    def hear(self, hears: tuple[str, str], seconds: float) -> bool:
+    def hear(self, hears: tuple[str, str], seconds: float, most: float) -> bool:
         """Sleep until another program sends what wakes its waiters, for at most so many seconds.
+
+        Args:
+            hears: See ``Carrier.hear``.
+            seconds: For how long.
+            most: Seconds in which the server answers.
 
         Returns:
             False if nothing can be heard now.
@@ -266,7 +271,7 @@ class Link:
             try:
                 # From the list to itself: it is not for this waiter alone.
                 move = b"BLMOVE", word, word, b"LEFT", b"LEFT", b"%.3f" % seconds
-                (found,) = self.exchange([move], seconds + 1.0)
+                (found,) = self.exchange([move], seconds + most)
             finally:
                 self.waiting = False
             self._rang = type(found) is bytes
@@ -274,7 +279,7 @@ class Link:
         if word != self._hears:
             commands = [(b"UNSUBSCRIBE", self._hears)] if self._hears else []
             self._hears = b""
-            if isinstance(self.exchange([*commands, (b"SUBSCRIBE", word)], 1.0)[-1], (Fault, ReplyError)):
+            if isinstance(self.exchange([*commands, (b"SUBSCRIBE", word)], most)[-1], (Fault, ReplyError)):
                 return False
             self._hears = word
         self.wait(where, seconds)

@@ -22,9 +22,6 @@ from pawlock.transport.link import refused
 
 __all__ = ["Asked", "Mux", "ask_async", "nobody", "open_mux"]
 
-_PATIENCE = 0.25
-"""A request that waited this long while nothing at all came back closes the connection."""
-
 _MOST_HEARD = 100
 """Channels of other programs that are heard at once; with one more, who waits for the first of them polls."""
 
@@ -57,7 +54,12 @@ class Mux(asyncio.Protocol):
         loop: The event loop it belongs to.
         on_wakeup: Called with the token and message of each hand-off.
         on_end: Called when the connection is gone.
+
+    Attributes:
+        patience: A request that waited so many seconds while nothing at all came back closes the connection.
     """
+
+    patience: float = 0.25
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Mux(asyncio.Protocol):
             commands.append((b"UNSUBSCRIBE", next(iter(self._hears))))
             del self._hears[commands[1][1]]
         self._hears[word] = None
-        self.start(commands, 1.0)
+        self.start(commands, max(1.0, self.patience))
 
     def _start(self, requests: Sequence[Asked], data: bytes, timeout: float) -> None:
         if self.dead or self._transport is None:
@@ -190,7 +192,7 @@ class Mux(asyncio.Protocol):
             if not request.future.done():
                 at = min(at, request.until)
             elif request.sent_at > self._heard_at:
-                at = min(at, request.sent_at + _PATIENCE)
+                at = min(at, request.sent_at + self.patience)
         if at <= now:
             self.close(_unanswered("the server is silent"))
         else:

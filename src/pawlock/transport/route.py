@@ -27,6 +27,9 @@ class Nodes(Protocol):
     on_move: Callable[[], object] | None
     """Called when what a master granted is to be confirmed by another."""
 
+    connect_timeout: float | None
+    """The client's option, or None."""
+
     def over(self) -> bool:
         """Whether the runtime has ended."""
         ...

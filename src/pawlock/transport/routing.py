@@ -112,7 +112,7 @@ class Router(Route):
         if not slots.masters or (slots.stale and now - slots.loaded_at >= _LEAST_PAUSE):
             # From here on others go on with the old map.
             slots.loaded_at = now
-            await self._load(min(max(timeout, 0.05), _PATIENCE))
+            await self._load(min(max(timeout, 0.05), self.nodes.connect_timeout or _PATIENCE))
 
     async def _load(self, timeout: float) -> None:
         faults: list[Fault] = []

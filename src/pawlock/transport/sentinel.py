@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
+from math import inf
 from typing import Any, TypeAlias
 
 from pawlock.core.runtime import Fault, FaultKind, run
@@ -74,7 +75,9 @@ class SentinelRoute(Route):
         faults: dict[str, Fault] = {}
         half = len(self._order) // 2
         words = ("SENTINEL", "MASTER", self._target.service)
-        for patience, sentinel in product((_HASTE, _PATIENCE), self._order):
+        # With a time of the user's, each is asked once: where all are far away, haste would only break connections.
+        passes = (far,) if (far := self.nodes.connect_timeout) else (_HASTE, _PATIENCE)
+        for patience, sentinel in product(passes, self._order):
             # Again only who did not answer, and only while too few did.
             if sentinel.shown in views or (patience == _PATIENCE and len(views) > half):
                 continue
@@ -135,7 +138,7 @@ class SentinelRoute(Route):
 
         while not self._over():
             try:
-                endpoint = run(self._find(ask, _PATIENCE))
+                endpoint = run(self._find(ask, inf))
                 self.nodes.run_in_owner(partial(self._follow, endpoint))
             except Exception as error:  # noqa: BLE001 - whatever broke, the next look may go well
                 log.debug("%s: %s", self._target.shown, error)

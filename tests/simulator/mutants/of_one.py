@@ -186,7 +186,7 @@ async def _forgets_before_sending(*_: Any) -> Release:
 
 async def _one_try(engine: Any, hold: Any) -> Release:
     try:
-        await engine.runtime.call(hold.primitive.leave(hold.token, 0, 0), hold.options.request_timeout)
+        await engine.runtime.call(hold.primitive.leave(hold.token, 0, 0), hold.options.answer_within)
     except Fault:
         return Release.UNKNOWN
     return Release.RELEASED

@@ -173,6 +173,7 @@ class SimRouter(Router):
         self.cluster = cluster
         self.ask_node = cluster.ask
         self.on_move = None
+        self.connect_timeout = None
 
     async def send_one(self, address: Address, call: Call, timeout: float) -> Outcome:
         return await self.cluster.serve(address, call, timeout)
@@ -326,6 +327,7 @@ class _Deaf(Router):
         model = Endpoint("redis", "", {}, "cluster", fixed=False)
         target = ClusterNodes(tuple(model.at(f"n{number}", 6379) for number in range(nodes)), "sim")
         self.time = 1000.0
+        self.connect_timeout: float | None = None
         self.asked: list[str] = []
         super().__init__(target, lambda: self.time)
         self.nodes: Any = self
@@ -339,6 +341,16 @@ class _Deaf(Router):
 def _finish(operation: Any) -> None:
     with pytest.raises(StopIteration):
         operation.send(None)
+
+
+def test_nodes_that_are_far_away_have_the_time_of_the_user() -> None:
+    for given, taken in ((None, 0.5), (2.5, 2.5), (9.0, 3.0)):
+        router = _Deaf(1)
+        router.connect_timeout = given
+        began = router.time
+        with pytest.raises(Fault):
+            router.refresh(3.0).send(None)
+        assert router.time - began == pytest.approx(taken), given
 
 
 def test_nodes_that_say_nothing_take_no_longer_than_who_asks_has() -> None:
