@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -49,6 +50,16 @@ def until(condition: Callable[[], object], timeout: float = 10.0, what: str = "t
             raise AssertionError(f"{what} did not come about within {timeout:g} s")
         time.sleep(0.005)
     return time.monotonic() - began
+
+
+def until_aged(server: Server) -> None:
+    """Wait until a server counts some seconds: until then nobody knows whether it has just restarted without its data."""
+
+    def seconds() -> int:
+        found = re.search(r"uptime_in_seconds:(\d+)", str(server.command("INFO", "server")))
+        return int(found[1]) if found else 0
+
+    until(lambda: seconds() >= 3, what="a server of some seconds")
 
 
 def key(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,7 +15,20 @@ import redis
 
 import pawlock
 from tests.faults.conftest import warm
-from tests.faults.rig import Api, Client, Lease, Lock, helper, in_thread, key, remains, script, until, waiters
+from tests.faults.rig import (
+    Api,
+    Client,
+    Lease,
+    Lock,
+    helper,
+    in_thread,
+    key,
+    remains,
+    script,
+    until,
+    until_aged,
+    waiters,
+)
 from tests.support.pace import pace
 from tests.support.proxy import Action, Proxy, Request, Rule
 from tests.support.servers import Server
@@ -110,13 +122,8 @@ def test_acquire(api: Api, server: Server) -> None:
 
 @pytest.fixture
 def aged(server: Server) -> Server:
-    """A server of some seconds: until then nobody knows whether it has just restarted."""
-
-    def seconds() -> int:
-        found = re.search(r"uptime_in_seconds:(\d+)", str(server.command("INFO", "server")))
-        return int(found[1]) if found else 0
-
-    until(lambda: seconds() >= 3, what="a server of some seconds")
+    """See ``until_aged``."""
+    until_aged(server)
     return server
 
 

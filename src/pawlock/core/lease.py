@@ -142,10 +142,11 @@ class HeldLease(LeaseRecord):
         """Where it stands, by the local clock."""
         if self.released:
             return LeaseState.LOST if self.lost else LeaseState.RELEASED
-        if self.inert():
+        hold, engine = self.hold, self.engine
+        if hold.epoch != engine.epoch:
             return LeaseState.LOST
-        hold = self.hold
-        if hold.live and self.engine.expired(hold, self.engine.runtime.now()):
+        now = engine.runtime.now()
+        if now >= hold.valid_until and hold.live and engine.expired(hold, now):
             return LeaseState.LOST
         return hold.state
 

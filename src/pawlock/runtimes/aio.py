@@ -53,7 +53,7 @@ class LocalWaiter:
         if self._early is not None:
             (value,), self._early = self._early, None
             return value
-        future = self._future = self._loop.create_future()
+        future = self._future = asyncio.Future(loop=self._loop)
         timer = None if timeout is None else self._loop.call_later(timeout, self.unpark, False)
         try:
             return await future

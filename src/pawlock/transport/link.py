@@ -109,10 +109,12 @@ class Link:
             if not timeout <= self._timeout <= timeout + _SLACK:
                 self._set_timeout(timeout + _SLACK / 2)
             end = monotonic() + timeout
-            self._write(self.conn.send(call, request))
+            conn = self.conn
+            self._write(conn.send(call, request))
             # The write took no time, nearly always: its limit serves for the answer, too.
-            self._take()
+            conn.feed(self._receive(_CHUNK))
             if request.outcome is NOTHING:
+                self._resend()
                 self._finish(request, end)
         except BaseException as error:
             if not self._break(error, timeout):
@@ -185,11 +187,14 @@ class Link:
         chunk = self._receive(_CHUNK)
         if not chunk:
             raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection")
-        conn = self.conn
-        conn.feed(chunk)
-        if conn.resend:
-            self._write(b"".join(conn.resend))
-            conn.resend.clear()
+        self.conn.feed(chunk)
+        self._resend()
+
+    def _resend(self) -> None:
+        resend = self.conn.resend
+        if resend:
+            self._write(b"".join(resend))
+            resend.clear()
 
     def _break(self, error: BaseException, timeout: float) -> bool:
         """Whatever else comes on it is not to be taken for the answer to a later request.

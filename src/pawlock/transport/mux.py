@@ -39,7 +39,7 @@ class Asked(Request):
     until: float = inf
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.future: asyncio.Future[Any] = asyncio.Future(loop=loop)
 
     def answer(self, outcome: Any) -> None:
         """Give it an outcome, unless it has one, and let its task go on in the next turn of the loop."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.faults.rig import Api, Client, script, until
+from tests.faults.rig import Api, Client, script, until, until_aged
 from tests.support.proxy import Proxy
 from tests.support.refusal import case
 from tests.support.servers import Server
@@ -179,6 +179,7 @@ async def test_tasks_too(valkey: Server) -> None:
 
 def test_lost_replies(valkey: Server, api: Api) -> None:
     valkey.command("FLUSHALL")
+    until_aged(valkey)
     with Proxy(valkey) as proxy:
         holder, other = api.connect(valkey.url), api.connect(proxy.url)
         for name in ("adopt", "leave"):
