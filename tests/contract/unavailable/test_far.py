@@ -52,7 +52,7 @@ def test_a_server_that_is_far_away_serves_who_says_so(valkey: Server, proxy: Pro
 
 
 @each_api
-def test_a_wait_for_a_far_server_ends_with_who_holds_it(proxy: Proxy, api: str) -> None:
+def test_a_wait_for_a_far_server_that_ends_is_no_outage(proxy: Proxy, api: str) -> None:
     """The last question of a wait may be too late for its answer: that is no outage."""
     with Api(api) as chosen:
         far = {"request_timeout": 0.8}
@@ -62,9 +62,8 @@ def test_a_wait_for_a_far_server_ends_with_who_holds_it(proxy: Proxy, api: str) 
         proxy.delay(requests=0.2, replies=0.2)
         channel = other.engine.runtime.channel()
         # It asks 0.4 s after each third of its ticket, so at 2.8 s, too.
-        with pytest.raises(pawlock.AcquireTimeout) as caught:
+        with pytest.raises(pawlock.AcquireTimeout):
             other.lock("far2").acquire(timeout=3.0)
-        assert caught.value.holder
         assert other.counter("outages") == 0
         assert lease.reason is None
         if api == "asyncio":
