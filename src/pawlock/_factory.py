@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -384,8 +385,10 @@ live_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _reset_after_fork() -> None:
-    for client in list(live_clients):
-        after_fork(client)
+    with ExitStack() as stack:
+        for client in list(live_clients):
+            # Each, also where another one's fails.
+            stack.callback(after_fork, client)
 
 
 if hasattr(os, "register_at_fork"):

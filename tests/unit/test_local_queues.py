@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pawlock
 from pawlock.core.acquire import _begin, win
 from pawlock.core.close import close
 from pawlock.core.lease import HeldLease, release_or_raise
-from pawlock.core.local_queue import ASK, Waiter
+from pawlock.core.local_queue import ASK, LocalQueue, Waiter
 from pawlock.core.records import Attempt, Hold
 from pawlock.core.wait import sleep
 from pawlock.model import LeaseState, LossReason, Release
@@ -227,3 +228,47 @@ def test_who_waits_goes_on_where_the_one_before_is_gone() -> None:
     rig.engine.heal()
     assert run(sleep(rig.engine, rig.plan, first))
     assert first.given is ASK
+
+
+def test_who_was_given_something_and_not_woken_is_woken_soon() -> None:
+    """A signal handler raised between the two."""
+    rig = Rig()
+    first, second = callers(rig, 2)
+    woken: list[Attempt] = []
+    for attempt in (first, second):
+        rig.engine.waits[attempt] = rig.plan.primitive, attempt.who, START
+        attempt.unpark = partial(woken.append, attempt)  # type: ignore[method-assign]
+    first.given = ASK
+    rig.engine.heal()
+    assert woken == [first]
+
+
+def test_a_queue_that_ended_is_not_healed_in_place_of_the_next_one() -> None:
+    rig = Rig()
+    (one,) = callers(rig, 1)
+    (queue,) = rig.engine.local_queues.values()
+    queue.leave(one)
+    queue.turns.clear()
+
+    class Late(dict[Any, LocalQueue]):
+        """What was looked up a moment ago."""
+
+        def values(self) -> Any:
+            return [queue, *super().values()]
+
+    rig.engine.local_queues = Late()
+    later = LocalQueue(queue.key, rig.engine.local_queues, 1, one)
+    queue.by_key = rig.engine.local_queues
+    rig.engine.heal()
+    assert rig.engine.local_queues.get(queue.key) is later
+
+
+def test_whoever_is_done_is_given_nothing() -> None:
+    """It was interrupted before it left the queue, and its error is kept."""
+    rig = Rig(held())
+    lease = rig.acquire()
+    first, second = callers(rig, 2)
+    first.done = True
+    rig.release(lease)
+    assert first.given is None
+    assert second.given is not None

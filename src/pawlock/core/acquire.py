@@ -133,6 +133,8 @@ async def acquire(
         engine.refused(plan.primitive, began, error, nested=nested)
         raise
     finally:
+        # Whatever it still has after an interruption is nobody's.
+        attempt.done = True
         # Without a call, after which a signal handler may run: what its exception keeps would have the lease.
         if attempt in calls:
             del calls[attempt]

@@ -143,13 +143,14 @@ class Engine:
     def watch(self) -> None:
         """Have the maintenance see a wait that begins now."""
         if not self.awake:
-            self.awake = True
+            # In this order: whoever is interrupted in between wakes it once more.
             self.wake_maintenance()
+            self.awake = True
         watcher = self.reports.watcher
         # Who holds nothing is in no cycle.
         if watcher is not None and not watcher.armed and self.schedule.busy():
-            watcher.armed = True
             self.wake_maintenance()
+            watcher.armed = True
 
     # Leases -----------------------------------------------------------------------------------------------------
 
@@ -233,12 +234,15 @@ class Engine:
                 self.runtime.run_in_owner(place.unpark)
 
     def heal(self) -> None:
-        """Have who sleeps ask where whoever had the turn is gone, as one that was interrupted where it gave nothing back."""
+        """Have who sleeps go on where an interrupted caller gave its turn to nobody, or woke nobody."""
         for queue in tuple(self.local_queues.values()):
             with self.guard:
-                woken = queue.heal()
-            for place in woken:
-                place.unpark()
+                # One that ended meanwhile would take the next of its name out.
+                if self.local_queues.get(queue.key) is queue:
+                    queue.heal()
+        for attempt in tuple(self.waits):
+            if attempt.given is not None:
+                attempt.unpark()
 
     def give_back(self, hold: Hold, number: int, who: object) -> None:
         """Pass on what a caller got and does not take, or leave it in the background; safe to repeat.
@@ -397,7 +401,8 @@ class Engine:
         for call in self.calls:
             for asking in (call, getattr(call, "waiter", None), getattr(call, "given", None)):
                 if isinstance(asking, Waiter | Hold):
-                    asking.token = self.runtime.new_token()
+                    # An event loop's runtime has tokens for its tasks alone, and here none runs.
+                    asking.token = self.background.new_token()
         self.abandoned.clear()
         self.dropped_levels.clear()
         self.forget()

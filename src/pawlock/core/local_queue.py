@@ -57,11 +57,12 @@ class Place:
             give it back.
         number: Which owner of a hold that was given it is.
         lease: What it is to get; made before it sleeps, so that who passes a hold on need not.
+        done: Whether its call is over.
     """
 
     # As attributes of the class, so that an uncontended acquisition sets only what differs.
     lost: ClassVar[bool] = False
-    done: ClassVar[bool] = False
+    done: bool = False
     parker: Parker | None = None
     given: object | None = None
     number: int = 0
@@ -203,7 +204,7 @@ class LocalQueue:
 
     def _first(self) -> Place | None:
         """Who sleeps first. Whoever was given something is out of the queue, also where its giver was interrupted."""
-        while self.sleepers and self.sleepers[0].given is not None:
+        while self.sleepers and (self.sleepers[0].given is not None or self.sleepers[0].done):
             self.sleepers.popleft()
         return self.sleepers[0] if self.sleepers else None
 

@@ -51,7 +51,7 @@ async def maintain(engine: Engine) -> None:
 
 
 async def _serve(engine: Engine) -> None:
-    background, watcher = engine.background, engine.reports.watcher
+    background, watcher, heal_at = engine.background, engine.reports.watcher, -inf
     while True:
         over = engine.client() is None or engine.runtime.gone()
         if over:
@@ -81,7 +81,8 @@ async def _serve(engine: Engine) -> None:
         # In this order: a wait that begins in between wakes it.
         engine.awake = False
         engine.awake = until < inf or bool(engine.waits)
-        if engine.waits:
+        if engine.waits and now >= heal_at:
+            heal_at = now + _LOOK_AGAIN
             engine.runtime.run_in_owner(engine.heal)
         # What is due already is served next: then it does not sleep.
         if not await background.idle(min(until, background.now() + _LOOK_AGAIN) if engine.awake else None):

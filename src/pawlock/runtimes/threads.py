@@ -79,7 +79,7 @@ def at_once(acquisition: Coroutine[Any, Any, T]) -> T:
         try:
             text = "a sync pawlock client blocks this event loop: use pawlock.connect_async() in asyncio code"
             warn(text)
-        except RuntimeWarning:
+        except BaseException:
             acquisition.close()
             raise
     return run(acquisition)

@@ -402,3 +402,38 @@ def test_a_fork_inside_a_running_loop_leaves_the_loop_of_the_parent_alone(valkey
             await lease.release()
 
     asyncio.run(main())
+
+
+def test_a_fork_beside_a_loop_whose_task_waits_resets_every_client(valkey: Server) -> None:
+    """Its token is replaced in the child, where no loop runs; and no client keeps what is the parent's for it."""
+    waiting = threading.Event()
+
+    async def main() -> None:
+        async with pawlock.connect_async(valkey.url) as client:
+            task = asyncio.create_task(client.lock("beside").acquire())
+            await asyncio.sleep(0.1)
+            waiting.set()
+            await asyncio.to_thread(over.wait, 20)
+            await (await task).release()
+
+    over = threading.Event()
+    # Clients are reset in an order of their own: of many, some come behind the loop's.
+    clients = [pawlock.connect(valkey.url) for _ in range(8)]
+    with contextlib.ExitStack() as stack:
+        for client in clients:
+            stack.enter_context(client)
+        held = clients[0].lock("beside").acquire()
+        leases = [client.lock(f"mine{number}").acquire() for number, client in enumerate(clients)]
+        thread = threading.Thread(target=lambda: asyncio.run(main()))
+        thread.start()
+        try:
+            assert waiting.wait(10)
+            told = in_child(lambda: [outcome(lease.release) for lease in leases])
+            assert told == ["NotHeld"] * len(leases)
+            assert all(holder_of(valkey, lease.name) for lease in leases)
+        finally:
+            held.release()
+            over.set()
+            thread.join(10)
+        for lease in leases:
+            lease.release()
