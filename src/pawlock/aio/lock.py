@@ -234,7 +234,7 @@ class AsyncLock(BaseAsyncLock):
         return Acquiring(acquired(self._client, plan, wait, stop, give=given))
 
     async def try_acquire(self) -> AsyncLease | None:
-        """Acquire the lock if it is free now; None if it is held, also by this task itself, or others of the client ask for it.
+        """Acquire the lock if it is free now; None if it is held, also by this task, or others of its client are asking.
 
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.

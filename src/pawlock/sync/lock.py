@@ -227,7 +227,7 @@ class Lock(BaseLock):
         )
 
     def try_acquire(self) -> Lease | None:
-        """Acquire the lock if it is free now; None if it is held, also by this thread itself, or others of the client ask for it.
+        """Acquire the lock if it is free now; None if it is held, also by this thread, or others of its client are asking.
 
         Raises:
             BackendError: The server could not be asked, or refused; the result is never None then.
