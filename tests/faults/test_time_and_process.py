@@ -86,16 +86,16 @@ def processes() -> Iterator[list[Process]]:
 
 def starve(api: Api, client: Client) -> threading.Event:
     """Hold the maintenance of a client where it would renew, until the event is set."""
-    runtime = api.run(lambda: api.engine(client.raw).runtime)
+    background = api.run(lambda: api.engine(client.raw).background)
     go = threading.Event()
-    real = runtime.call_many
+    real = background.call_many
 
     async def hang(*words: Any) -> Any:
         while not go.is_set():
-            await runtime.pause(0.02)
+            await background.pause(0.02)
         return await real(*words)
 
-    runtime.call_many = hang
+    background.call_many = hang
     return go
 
 
