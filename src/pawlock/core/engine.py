@@ -143,7 +143,7 @@ class Engine:
     def watch(self) -> None:
         """Have the maintenance see a wait that begins now."""
         if not self.awake:
-            # In this order: whoever is interrupted in between wakes it once more.
+            # Marked last: if a signal handler raises in between, the next wait wakes it again.
             self.wake_maintenance()
             self.awake = True
         watcher = self.reports.watcher
@@ -282,7 +282,7 @@ class Engine:
     def lose(self, hold: Hold, reason: LossReason) -> None:
         """Mark a hold lost, and leave its token: it is never granted again. Those that must know are notified.
 
-        From any thread: an event loop that is blocked is told once it serves again, and all else is done by then.
+        Callable from any thread. A blocked event loop is notified when it runs again; everything else is done by then.
         """
         with self.guard:
             if not hold.live:
@@ -330,7 +330,7 @@ class Engine:
 
     def detach_local_queue(self, hold: Hold) -> None:
         """Let the local queue go on without this hold: who sleeps first asks the server."""
-        # In this order: whoever is interrupted in between ends it once more.
+        # Cleared last: if a signal handler raises in between, the next caller ends the turn again.
         self.end_turn(hold.queue, hold)
         hold.queue = None
 

@@ -115,7 +115,7 @@ def to_error(fault: Fault, name: str | None, doing: str) -> PawlockError:
         name: The name of the lock concerned.
         doing: What was being done, as in ``"acquire"``.
     """
-    # Its frames may have it under other names too; it is told by its text.
+    # Its frames may refer to it too, in a cycle; its text is enough for the error.
     fault.with_traceback(None)
     cls, hint = _HINTS.get(fault.kind, (errors.BackendError, "the server refused"))
     what = f"{doing} {name!r}" if name is not None else doing

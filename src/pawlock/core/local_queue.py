@@ -15,8 +15,8 @@ With the last owner of a run, while others wait elsewhere, who sleeps first asks
 works: its release then grants the name to another client, and waits for no thread or task of this one to wake up.
 
 Every step is made under ``Engine.guard``, and returns who is to be woken once that is let go. A turn is a weak
-reference: whoever was interrupted where nothing could be given back is gone, or its lease is lost, and the maintenance
-gives its turn to who sleeps first, within a second.
+reference: if its owner was interrupted and is gone, or its lease is lost, the maintenance gives the turn to the first
+sleeper within a second.
 
 Invariant: no more than ``capacity`` turns are out, each given once; nobody sleeps while one is free, but for a second
 after an interruption; who came first is served first.

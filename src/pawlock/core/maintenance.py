@@ -1,7 +1,7 @@
 """What one thread of a client does in the background, in both APIs, over connections of its own.
 
 It renews leases, sends what is in the outbox until it is answered, and ends what finalisers left of objects that users
-dropped. A user's function, and whoever waits in the client, is called where the client's users run
+dropped. Users' functions are called, and waiters of the client woken, where the client's users run
 (``Runtime.run_in_owner``): an event loop may be blocked meanwhile, and nothing here waits for it.
 
 Renewals go in batches: several in one script, whose keys must all lie on one server, and in a cluster in one slot, so

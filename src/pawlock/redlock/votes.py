@@ -135,7 +135,7 @@ class Votes:
         return {node: _word(o) for node, o in zip(nodes, self.outcomes, strict=True)}
 
     def info(self, nodes: Sequence[str], validity: float, drift: float) -> QuorumInfo:
-        """What is told of a grant."""
+        """What ``lease.quorum`` shows of a grant."""
         said = zip(nodes, self.outcomes, strict=True)
         votes = tuple([NodeVote(node, _word(o), isinstance(o, Granted)) for node, o in said])
         return QuorumInfo(votes, self.needed, validity, drift)

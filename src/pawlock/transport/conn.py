@@ -1,7 +1,7 @@
 """A connection without a socket: the bytes of each request, and what comes of the bytes that arrive.
 
 The one place where replies are matched to requests, for threads and for event loops. A script echoes the id of its
-request, and by nothing else its reply is known: after a lost or doubled one, whoever went by the order would get what
+request, and replies are matched by that id alone: after a lost or doubled reply, matching by order would hand out what
 is another's.
 
 Error replies carry no id. They come in the order of the requests, so it is known whose they are once as many have come
@@ -193,7 +193,7 @@ class Conn(Generic[R]):
         self._answer(fault)
 
     def _answer(self, outcome: Any) -> None:
-        """End the oldest request: before it is told, it is not forgotten."""
+        """End the oldest request. It stays pending until it has its outcome."""
         self.pending[0].answer(outcome)
         self.pending.popleft()
 

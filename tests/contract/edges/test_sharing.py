@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import pawlock
-from tests.contract.edges.helpers import free, outcome, script_calls, started_threads
+from tests.contract.edges.helpers import eventually, free, outcome, script_calls, started_threads
 from tests.faults.steps import Paused
 from tests.support.servers import Server
 
@@ -353,3 +353,46 @@ def test_a_thread_that_comes_after_an_ended_one_is_not_taken_for_it(client: pawl
     for lease in kept:
         assert isinstance(lease, pawlock.Lease)
         lease.release()
+
+
+# A turn that an interrupted caller gave to nobody
+
+
+@pytest.mark.parametrize("api", ["threads", "asyncio"])
+def test_who_sleeps_goes_on_where_the_turn_is_nobodys(api: str, valkey: Server) -> None:
+    """As a signal handler leaves it that raises in the middle of giving the turn back: the background notices."""
+
+    def struck(engine: Any) -> bool:
+        (queue,) = engine.local_queues.values()
+        if not queue.sleepers:
+            return False
+        queue.turns.clear()
+        return True
+
+    async def tasks() -> None:
+        async with pawlock.connect_async(valkey.url) as client:
+            lock, engine = client.lock("struck"), client._engine()
+            asking, asleep = (asyncio.create_task(lock.acquire()) for _ in range(2))
+            await asyncio.to_thread(eventually, lambda: struck(engine), "a sleeper")
+            await asyncio.to_thread(eventually, lambda: len(rival.inspect("struck").waiters) == 2, "both ask")
+            held.release()
+            async with asyncio.timeout(10):
+                await (await asking).release()
+                await (await asleep).release()
+
+    def threads() -> None:
+        with pawlock.connect(valkey.url) as client:
+            lock, engine = client.lock("struck"), client._engine
+            both = [threading.Thread(target=lambda: lock.acquire(timeout=20).release()) for _ in range(2)]
+            for thread in both:
+                thread.start()
+            eventually(lambda: struck(engine), "a sleeper")
+            eventually(lambda: len(rival.inspect("struck").waiters) == 2, "both ask")
+            held.release()
+            for thread in both:
+                thread.join(10)
+                assert not thread.is_alive()
+
+    with pawlock.connect(valkey.url) as rival:
+        held = rival.lock("struck").acquire()
+        threads() if api == "threads" else asyncio.run(tasks())
