@@ -239,8 +239,8 @@ def test_row_02_without_any_answer_it_is_unknown_and_undone(
     began = time.monotonic()
     with pytest.raises(pawlock.BackendUnavailable):
         client.lock(**QUICK, unavailable_after=1).acquire(30)
-    assert 0.5 < time.monotonic() - began < pace() * 6
-    rule.wait()
+    assert time.monotonic() - began < pace() * 6
+    rule.wait(hits=3)
     until(lambda: is_free(server), what="the undo")
     assert len(tokens_of(proxy, "acquire")) == 1
 

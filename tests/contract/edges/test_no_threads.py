@@ -52,7 +52,7 @@ def is_kept(server: Server, name: str) -> bool:
 
 def test_where_no_thread_can_renew_it_nothing_is_acquired(server: Server, no_threads: Refusal) -> None:
     server.command("FLUSHALL")
-    with pawlock.connect(server.url, ttl=0.6) as client:
+    with pawlock.connect(server.url, ttl=1.2) as client:
         for door in (
             lambda: client.lock("n").acquire(),
             lambda: client.lock("n").try_acquire(),
@@ -65,7 +65,7 @@ def test_where_no_thread_can_renew_it_nothing_is_acquired(server: Server, no_thr
         assert not is_kept(server, "n")
         no_threads.end()
         lease = client.lock("n").acquire(timeout=5)
-        time.sleep(1.3)
+        time.sleep(1.8)
         lease.release()
 
 
@@ -73,7 +73,7 @@ async def test_where_no_thread_can_renew_it_no_task_acquires_anything(
     server: Server, no_threads: Refusal
 ) -> None:
     server.command("FLUSHALL")
-    async with pawlock.connect_async(server.url, ttl=0.6) as client:
+    async with pawlock.connect_async(server.url, ttl=1.2) as client:
         for door in (
             client.lock("n").acquire,
             client.lock("n").try_acquire,
@@ -86,7 +86,7 @@ async def test_where_no_thread_can_renew_it_no_task_acquires_anything(
         assert not is_kept(server, "n")
         no_threads.end()
         lease = await client.lock("n").acquire(timeout=5)
-        time.sleep(1.3)  # noqa: ASYNC251 - the thread renews
+        time.sleep(1.8)  # noqa: ASYNC251 - the thread renews
         await lease.release()
 
 

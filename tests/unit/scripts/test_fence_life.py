@@ -107,7 +107,7 @@ def test_a_fence_ahead_of_the_clock_is_kept_until_the_clock_passes_it(rig: Rig) 
     last = rig.acquire(A, block=5_000_000)[1] + 5_000_000 - 1
     rig.advance(10)
     rig.leave(A)
-    assert expiry(rig) == last // 1000 + 1
+    assert last // 1000 <= expiry(rig) <= last // 1000 + 1
     assert rig.acquire(B)[1] > last
     rig.leave(B)
     rig.advance(6000)
