@@ -20,7 +20,7 @@ def trail(pawlock: Pawlock) -> list[dict[str, object]]:
 
 
 def test_it_takes_the_lock_and_writes_who_and_why(pawlock: Pawlock) -> None:
-    lease = pawlock.client.lock("job").acquire()
+    lease = pawlock.client.lock("job", ttl=3).acquire()
     holder = pawlock.client.inspect("job").holder
     code, out, err = pawlock.call("force-release", "--yes", "--reason", "it hangs", "--json", "job")
     forced = json.loads(out)
@@ -36,7 +36,7 @@ def test_it_takes_the_lock_and_writes_who_and_why(pawlock: Pawlock) -> None:
 
 
 def test_the_next_waiter_gets_it(pawlock: Pawlock) -> None:
-    held = pawlock.client.lock("job").acquire()
+    held = pawlock.client.lock("job", ttl=3).acquire()
     with library.connect(pawlock.server.url) as other, ThreadPoolExecutor(1) as pool:
         waiter = pool.submit(other.lock("job").acquire, timeout=20)
         eventually(lambda: pawlock.waiting("job") == 1)
@@ -58,7 +58,7 @@ def test_it_asks_and_takes_no_for_an_answer(pawlock: Pawlock, screens: list[Scre
 
 
 def test_it_asks_and_then_why(pawlock: Pawlock, screens: list[Screen]) -> None:
-    lease = pawlock.client.lock("job").acquire()
+    lease = pawlock.client.lock("job", ttl=6).acquire()
     screen = open_screen(screens, pawlock, *PAWLOCK, "force-release", "job")
     screen.until(r"\[y/N\]: ")
     screen.type("y\n")

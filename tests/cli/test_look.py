@@ -226,6 +226,7 @@ def test_what_a_command_is_given_goes_before_what_stands_before_it(pawlock: Pawl
     assert call("--url", "gopher://x", "ls")[0] == 64
 
 
+@pytest.mark.slow
 def test_messages_are_in_words_of_the_command(pawlock: Pawlock) -> None:
     code, _, err = call("ls", env=environment(PAWLOCK_URL="redis://127.0.0.1:1"))
     assert (code, err.count("\n")) == (69, 1)

@@ -66,13 +66,9 @@ def test_the_help_of_a_verb_needs_no_client() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups and signals")
-def test_a_command_loads_what_one_server_needs() -> None:
+def test_a_command_loads_what_one_server_needs(pawlock: Pawlock) -> None:
     for arguments in (["run", "-n", "job", "--", "true"], ["top", "-n", "1"]):
-        modules = loaded(
-            *arguments,
-            PAWLOCK_URL="redis://127.0.0.1:1",
-            PAWLOCK_TIMEOUT="0",
-        )
+        modules = loaded(*arguments, PAWLOCK_URL=pawlock.server.url)
         assert "pawlock.sync.client" in modules
         heavy = {name for name in modules if any(name == one or name.startswith(f"{one}.") for one in HEAVY)}
         assert not heavy

@@ -215,4 +215,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestLocalQueue = Model.TestCase
-TestLocalQueue.settings = settings(max_examples=300, stateful_step_count=40, deadline=None, database=None)
+TestLocalQueue.settings = settings(max_examples=200, stateful_step_count=40, deadline=None, database=None)
