@@ -152,8 +152,8 @@ def broken(
     before.at(after.now)
     found: list[str] = []
     gone = step.gone
-    # Who left what it did not have, or found it held, has not used the name.
-    _keys(after, found, fence_ms=0 if step.reply[0] in "AB" else fence_ms)
+    # Who left or renewed what it did not have, or found it held, has not used the name.
+    _keys(after, found, fence_ms=0 if step.reply[0] in "ABU" else fence_ms)
     _leases(before, after, step, gone, found)
     _fences(before, after, found)
     _grants(before, after, step, gone, found)

@@ -85,13 +85,12 @@ class Liveness:
 
     def calm(self, since: float) -> bool:
         """Whether a majority could answer at all times from ``since``."""
-        bad: set[Node] = set()
-        for trouble in self._troubles:
-            if trouble.until + GRACE > since:
-                if trouble.node is None:
-                    return False
-                bad.add(trouble.node)
-        return len(bad) * 2 < len(self._fleet.nodes)
+        bad = self._bad(since)
+        return None not in bad and len(bad) * 2 < len(self._fleet.nodes)
+
+    def _bad(self, since: float) -> set[Node | None]:
+        """The masters that were in trouble at some time from ``since``; None: all of them."""
+        return {trouble.node for trouble in self._troubles if trouble.until + GRACE > since}
 
     # Who had it ---------------------------------------------------------------------------------------------------
 
@@ -158,12 +157,16 @@ class Liveness:
         """Judge a loss: a lease that is renewed is kept.
 
         Where single messages take a second now and then, a short lease is as good as without that master meanwhile.
-        It stands on the votes that granted it: each of these masters that lost its data since then is one less.
+        It stands on the votes that granted it: each of these masters that lost its data since then, or was in trouble
+        within its life, is one less. A bare majority lives only as long as each of them.
         """
         hold = lease.hold
         key = hold.primitive.key
         since = self._world.now - 1.5 * hold.rhythm.ttl - 1.0
-        forgot = {node for when, node in self._forgot if when > self._held_since.get(lease.token, 0.0)}
+        less: set[Node | None] = {
+            node for when, node in self._forgot if when > self._held_since.get(lease.token, 0.0)
+        }
+        less |= self._bad(since)
         quorum = None if hold.quorum is None else hold.quorum()
         given = 0 if quorum is None else sum(vote.granted for vote in quorum.nodes)
         # Its votes outlive it by the drift, and until they are taken back.
@@ -174,7 +177,7 @@ class Liveness:
             and hold.rhythm.ttl >= self.least
             and hold.options.renew
             and quorum is not None
-            and given - len(forgot) >= quorum.needed
+            and given - len(less) >= quorum.needed
             and self.calm(since)
         ):
             self._world.fail(

@@ -137,8 +137,8 @@ def broken_permits(
     """
     before = before.at(after.now)
     new = _new(before, after)
-    # Who left what it did not have, or found it held, has not used the name.
-    found = _keys(after, whole=whole, fence_ms=0 if run.reply[0] in "AB" else fence_ms)
+    # Who left or renewed what it did not have, or found it held, has not used the name.
+    found = _keys(after, whole=whole, fence_ms=0 if run.reply[0] in "ABU" else fence_ms)
     found += _sharing(before, after, run, new)
     found += _leases(before, after, run)
     found += _fences(before, after, new)

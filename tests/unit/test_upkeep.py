@@ -119,6 +119,31 @@ def test_where_one_of_several_servers_may_hang_time_is_left_for_what_the_others_
     assert [sent.timeout for sent in rig.runtime.sent[2:]] == [pytest.approx(left * share)] * 2
 
 
+@pytest.mark.parametrize("left", [8.0, 1.5, 0.2])
+def test_a_renewal_without_an_answer_is_tried_again_within_half_of_what_is_left(left: float) -> None:
+    for draw in (0.0, 0.999):
+        rig = Rig(held())
+        lease = rig.acquire()
+        lease.hold.valid_until = rig.runtime.clock + left
+        rig.runtime.random = lambda draw=draw: draw
+        rig.engine.schedule.add_once(lease.hold, rig.runtime.clock)
+        rig.maintenance(unanswered())
+        now = rig.runtime.clock
+        half = (lease.hold.valid_until - now) / 2
+        assert not rig.engine.schedule.take_due(now, 9)
+        assert rig.engine.schedule.take_due(now + half, 9) == [lease.hold]
+
+
+def test_several_masters_have_a_second_whatever_the_life_of_a_ticket_is() -> None:
+    for several, patience in ((False, 0.1), (True, 1.0)):
+        rig = Rig(held(), ttl=30.0, ticket_ttl=0.3)
+        rig.runtime.several = several
+        rig.acquire()
+        rig.runtime.clock += 10.0
+        rig.maintenance(held())
+        assert rig.runtime.sent[-1].timeout == pytest.approx(patience)
+
+
 def test_only_what_is_held_is_lost() -> None:
     for before in LeaseState:
         with case(before):

@@ -278,8 +278,10 @@ async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossRea
 
 def _patience(engine: Engine, batch: list[Hold], now: float) -> float:
     # Where one of several servers hangs, half of the time is left for what the others answered, or for one more try.
-    tries = 1 + engine.background.several
-    patience = min(min(t.options.answer_within, (t.valid_until - now) / tries) for t in batch)
+    # They have no tickets, of which two tries fit into one's life.
+    several = engine.background.several
+    usual = 1.0 if several else min(one.options.answer_within for one in batch)
+    patience = min(usual, (min(one.valid_until for one in batch) - now) / (1 + several))
     return max(_LEAST_PATIENCE, min(patience, engine.schedule.spare(now)))
 
 
@@ -329,8 +331,9 @@ def _failed(engine: Engine, hold: Hold, fault: Fault) -> None:
         name, fault.text, hold.valid_until - now,
         extra={"pawlock_name": name, "pawlock_fault": str(fault.kind)},
     ))  # fmt: skip
-    every = hold.rhythm.every
-    pause = full_jitter(hold.failures, engine.background.random(), base=every / 16, cap=min(1.0, every))
-    soon = now + max(pause, _LEAST_PATIENCE)
+    every, left = hold.rhythm.every, hold.valid_until - now
+    # Within half of what is left: where one master was away, or one more reply is lost, another try is in time.
+    cap = min(1.0, every, left / 2)
+    pause = full_jitter(hold.failures, engine.background.random(), base=every / 16, cap=cap)
     with engine.guard:
-        engine.schedule.add_once(hold, min(soon, hold.valid_until))
+        engine.schedule.add_once(hold, now + min(max(pause, _LEAST_PATIENCE), left))
