@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from functools import partial
 from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
@@ -120,12 +121,14 @@ def test_where_one_of_several_servers_may_hang_time_is_left_for_what_the_others_
 
 
 @pytest.mark.parametrize("left", [8.0, 1.5, 0.2])
-def test_a_renewal_without_an_answer_is_tried_again_within_half_of_what_is_left(left: float) -> None:
+def test_a_renewal_without_an_answer_is_tried_again_within_half_of_what_is_left(
+    left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for draw in (0.0, 0.999):
         rig = Rig(held())
         lease = rig.acquire()
         lease.hold.valid_until = rig.runtime.clock + left
-        rig.runtime.random = lambda draw=draw: draw
+        monkeypatch.setattr(rig.runtime, "random", partial(float, draw))
         rig.engine.schedule.add_once(lease.hold, rig.runtime.clock)
         rig.maintenance(unanswered())
         now = rig.runtime.clock
