@@ -175,9 +175,13 @@ def _switch(sim: Stage, pair: Pair, fault: Fault, *, arrived: bool) -> None:
         if pair.master is not old:
             return
         new = pair.replica
+        # That what counts is never lost is promised of a failover to a server that has it. After one failover the only
+        # copy may be the master that stands in: a second one to a server that started over, and has nothing of it yet,
+        # loses what was acknowledged by the first replica.
+        kept = arrived or (sim.fleet.durable and pair.whole)
         pair.promote(arrived=arrived)
         # Ends of leases are times of the server's clock: where the two clocks differ, it jumps here, and not before.
-        if new.shift_us != old.shift_us or (not arrived and not sim.fleet.durable):
+        if new.shift_us != old.shift_us or not kept:
             new.lost_memory_at = world.now
         world.at(world.now + fault.last * world.random.random(), demote)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pawlock.core.faults import classify
 from pawlock.core.runtime import FIRST_RID, Call, Fault, FaultKind, Wakeup
+from tests.simulator.steps import words_of_wake
 
 if TYPE_CHECKING:
     from random import Random
@@ -128,8 +129,9 @@ _GIVES_BACK = frozenset({"leave"})
 
 
 def token_of(call: Call) -> str:
-    """The token that a script is about: its first argument; ``""`` if it has none."""
-    words = call.body.split(b"\r\n")[1 + 2 * call.script.numkeys :]
+    """The token that a script is about; ``""`` if it has none."""
+    script = call.script
+    words = call.body.split(b"\r\n")[1 + 2 * (script.numkeys + words_of_wake(script)) :]
     return words[0].decode() if words else ""
 
 

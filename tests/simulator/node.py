@@ -244,6 +244,7 @@ class Pair:
         replica: The other one.
         frozen_until: Nothing gets through before this.
         follows: Whether the replica follows; a former master does not, until it is told.
+        whole: Whether the replica ever had all that this master had: one that starts over has nothing until that is there.
         promoted: Called at a failover.
     """
 
@@ -258,6 +259,7 @@ class Pair:
         self.acknowledged: int = 0
         self.promoted: Callable[[Node], object] = lambda _: None
         self.follows: bool = True
+        self.whole: bool = True
         self._age = 0
         self._there_at = 0.0
         self._waiting: list[tuple[int, Callable[[int], object]]] = []
@@ -291,6 +293,8 @@ class Pair:
         age, offset, part = item
         if age != self._age:
             return
+        # The first that a new master sends is everything, and all comes in order.
+        self.whole = True
         store = self.replica.store
         for key, (value, expiry) in part.items():
             if value is None:
@@ -340,7 +344,7 @@ class Pair:
         # What the old one had lost, the new one does not have either.
         new.lost_memory_at = max(new.lost_memory_at, old.lost_memory_at)
         self._age += 1
-        self.follows = False
+        self.follows = self.whole = False
         self.offset = self.acknowledged = 0
         self._there_at = self.frozen_until = 0.0
         for _, answer in self._waiting:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from pawlock.core.names import helper_key
 from pawlock.core.runtime import Reply
+from pawlock.core.scripts import Script, load
 from tests.simulator.invariants import Step
 
-__all__ = ["once_step", "step_of", "together_steps", "tomb_of"]
+__all__ = ["once_step", "step_of", "together_steps", "tomb_of", "words_of_wake"]
 
 _WORDS = 3
+_OF_WAKE = 3
+
+
+@cache
+def _wakers() -> frozenset[str]:
+    package = "pawlock.primitives.key"
+    return frozenset(
+        load(package, name, wire).sha for name in ("leave", "force") for wire in ("", "redisson")
+    )
+
+
+def words_of_wake(script: Script) -> int:
+    """How many arguments come before the token: of a key that is shared, how the others are woken."""
+    return _OF_WAKE if script.sha in _wakers() else 0
 
 
 def step_of(script: str, args: list[bytes], reply: Reply) -> Step:

@@ -23,7 +23,7 @@ from tests.simulator.snapshots import (
     take_mutex,
     take_permits,
 )
-from tests.simulator.steps import once_step, step_of, together_steps, tomb_of
+from tests.simulator.steps import once_step, step_of, together_steps, tomb_of, words_of_wake
 
 if TYPE_CHECKING:
     from pawlock.testing.memory.store import Store
@@ -53,7 +53,6 @@ _SCRIPTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 _OF_REDISSON = b"redisson_lock_queue"
 """So begins a key of a script that gives back a lock that is shared with Redisson."""
 _WAKES = b"redisson_lock__channel"
-_OF_WAKE = 3
 _NEEDS_NO_MEMORY = frozenset({"renew", "renew_all", "leave"})
 
 
@@ -109,8 +108,7 @@ class Watch:
         keys, args = tuple(words[: script.numkeys]), words[script.numkeys :]
         family = self._families.get(script.sha) or _variants().get(script.sha, "")
         if family in ("mutex", "election", "key"):
-            # Of a key, what wakes others comes first.
-            self._one(script.name, keys, args[_OF_WAKE * (family == "key") :], reply, changed=changed)
+            self._one(script.name, keys, args[words_of_wake(script) :], reply, changed=changed)
         elif family == "once":
             self._once(script.name, keys, args, reply, changed=changed)
         elif family == "permits":

@@ -11,9 +11,10 @@ from pawlock.core.local_queue import Waiter
 from pawlock.core.outcomes import Granted
 from pawlock.core.plan import Plan as LockPlan
 from pawlock.core.records import Hold, valid_until
-from tests.simulator import Client, Fault, Operation, Plan, run
+from tests.simulator import Client, Fault, Operation, Plan, network, run
 from tests.simulator.mutants.of_cluster import CLIENTS
 from tests.simulator.mutants.of_one import edit, wrong
+from tests.simulator.node import Pair
 from tests.simulator.simulation import Simulation, quiet
 
 KEPT_IN = Path(__file__).parent / "regressions"
@@ -71,6 +72,13 @@ def test_a_lost_holder_of_once_leaves_the_queue() -> None:
         assert "left and is there" in run(plan, stays).violation
 
 
+def test_a_doubled_release_that_loses_one_reply_is_excused_of_a_shared_key_too() -> None:
+    """Its sender sees one request and one reply; the token stands behind the words that wake the others."""
+    plan = Plan.from_json((KEPT_IN / "doubled-release-of-a-shared-key.json").read_text())
+    with quiet(), patch.object(network, "words_of_wake", return_value=0):
+        assert "was freed by its own release" in run(plan).violation
+
+
 def _taken_as_found(
     engine: Engine, plan: LockPlan, waiter: Waiter, granted: Granted, sent_at: float
 ) -> Hold | None:
@@ -117,3 +125,13 @@ def test_a_failover_is_excused_only_where_the_clocks_differ() -> None:
     assert _within([time for time in times if time >= 3], 4.3, 6.0)
     # Put right before the failover, the clocks are one again.
     assert _within(_excuses(back, forward, failover), 0.5, 2.2)
+
+
+def test_a_second_failover_is_excused_only_to_a_server_that_has_no_copy_yet() -> None:
+    """Of what counted with the first replica, that one, the master by now, had the only copy."""
+    plan = Plan.from_json((KEPT_IN / "second-failover-before-a-copy.json").read_text())
+    always = property(lambda _: True, lambda *_: None)
+    with quiet(), patch.object(Pair, "whole", always, create=True):
+        assert "exclusion" in run(plan).violation
+    first, later = Fault("failover_lagging", 1.0, 0.1), Fault("failover_lagging", 4.0, 0.1)
+    assert _excuses(first, later) == []
