@@ -50,7 +50,7 @@ CHECKS = (
     Check("pyright", (*PYRIGHT, "--warnings"), needs="pyright"),
     Check("mypy --strict", ("mypy", "--no-error-summary", *CODE)),
     # Also leaves the compiled tests for the workers of a run, each of which would else compile all of them.
-    Check("tests collect", ("pytest", "--collect-only", "--quiet", "-p", "no:cacheprovider")),
+    Check("tests collect", ("pytest", "--collect-only", "-qqq", "-p", "no:cacheprovider")),
     Check("types are complete", ("python", "tools/check_types.py", sys.executable), needs="pyright"),
     Check("sync from aio", ("python", "tools/make_sync.py", "--check")),
     Check("layers", ("lint-imports", "--no-cache")),

@@ -284,7 +284,9 @@ async def a_loss_is_raised_by_the_block(world: World) -> None:
             await world.until(lambda: lease.lost, "the owner learns of the loss", 0.6)
 
     error = await expect_error(LeaseLost, block, "the block")
-    expect(error.reason in ("taken", "expired"), f"a reason is given, not {error.reason!r}")
+    # The last: on a busy machine the server may not answer within a third of so short a ttl.
+    reasons = ("taken", "expired", "unreachable")
+    expect(error.reason in reasons, f"a reason is given, not {error.reason!r}")
 
 
 @check(leases)
