@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from pawlock._system import monotonic
 from pawlock.core.close import drain
 from pawlock.core.engine import served
+from pawlock.errors import ClientClosed, NotSupported
+from pawlock.model import LossReason
 from pawlock.runtimes.threads import run
 
 __all__ = ["UNANSWERED", "closers"]
@@ -26,13 +29,28 @@ closers: list[Callable[[float], object]] = []
 """What closes the clients of an API, until a time of the monotonic clock; an event loop's are closed by nobody."""
 
 
+def _hushed(
+    hook: Callable[[threading.ExceptHookArgs], object],
+) -> Callable[[threading.ExceptHookArgs], object]:
+    """What reports the errors of threads, without those by which a daemon thread learns that the process ends."""
+
+    def report(args: threading.ExceptHookArgs) -> None:
+        error = args.exc_value
+        if not isinstance(error, ClientClosed) and getattr(error, "reason", None) is not LossReason.CLOSED:
+            hook(args)
+
+    return report
+
+
 def end_all() -> None:
     """Close what can be closed, and wait for the background threads of the rest."""
-    end = time.monotonic() + _EXIT_TIME
+    threading.excepthook = _hushed(threading.excepthook)
+    end = monotonic() + _EXIT_TIME
     for close in closers:
         close(end)
     for engine in list(served):
-        run(drain(engine, max(UNANSWERED, end - time.monotonic())))
+        with contextlib.suppress(NotSupported):  # of greenlets nothing is done any more
+            run(drain(engine, max(UNANSWERED, end - monotonic())))
 
 
 class _Ends:

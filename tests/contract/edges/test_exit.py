@@ -179,6 +179,37 @@ def test_daemon_threads_that_hold_and_that_wait(valkey: Server) -> None:
     assert free(valkey, "daemon's")
 
 
+DAEMONS = {
+    "lock": "while True: client.lock('n').acquire().release()",
+    "block": "with client.lock('n'): time.sleep(60)",
+    "permit": "while True: client.semaphore('n', permits=1).acquire().release()",
+    "check": "lease = client.lock('n').acquire()\n    lease.lost.wait(60)\n    lease.check()",
+}
+
+
+@pytest.mark.parametrize("kind", DAEMONS)
+def test_daemon_threads_say_nothing_at_the_end(valkey: Server, kind: str) -> None:
+    """That the client is closed is of no use to a thread that ends with the process; other errors are."""
+    text = f"""
+import sys, threading, time, pawlock
+client = pawlock.connect(sys.argv[1])
+
+def work():
+    {DAEMONS[kind]}
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+
+threading.Thread(target=lambda: [][0], daemon=True).start()
+"""
+    with Script(text, valkey.url) as script:
+        _, _, said = script.end()
+    assert said.count("Traceback") == 1, said
+    assert "IndexError" in said
+    assert "pawlock" not in said
+
+
 @pytest.mark.slow
 def test_daemon_threads_on_a_far_server(valkey: Server) -> None:
     """What leaves their tokens goes over a connection that is only opened for it, at several round trips."""

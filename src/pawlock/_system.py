@@ -1,0 +1,111 @@
+"""What pawlock takes of the system, bound when it is loaded: clocks, sleep, the readiness of sockets.
+
+Tests freeze the clocks of a program, or put another ``sleep`` in the place of ``time.sleep``: leases are counted in real
+time all the same. freezegun replaces a clock wherever a module has it under a name, so here each is wrapped.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pawlock.errors import NotSupported
+
+__all__ = [
+    "LOCAL",
+    "POLLIN",
+    "POLLOUT",
+    "SOCKET",
+    "TIMED",
+    "check_greenlets",
+    "monotonic",
+    "now",
+    "poll",
+    "sleep",
+    "wall",
+]
+
+
+def _clock(name: str, otherwise: Callable[[], float]) -> Callable[[], float]:
+    number: int | None = getattr(time, name, None)
+    # The second is for Windows. The first one is real also if the clocks are frozen when this is loaded.
+    return partial(otherwise) if number is None else partial(time.clock_gettime, number)
+
+
+monotonic: Callable[[], float] = _clock("CLOCK_MONOTONIC", time.monotonic)
+"""Seconds, for time-outs."""
+
+now: Callable[[], float] = _clock("CLOCK_BOOTTIME", monotonic)
+"""Seconds on a clock that no wall clock moves; on Linux it also counts the time that the machine was suspended."""
+
+wall: Callable[[], float] = _clock("CLOCK_REALTIME", time.time)
+"""The time of day, in seconds since 1970."""
+
+sleep: Callable[[float], None] = partial(time.sleep)
+"""Block the thread for some seconds."""
+
+
+# Sockets -------------------------------------------------------------------------------------------------------------
+
+POLLIN: int = getattr(select, "POLLIN", 1)
+POLLOUT: int = getattr(select, "POLLOUT", 4)
+
+
+class _Poll:
+    """``select.poll`` where there is none, as on Windows: of what it has, what is used here."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[int, int] = {}
+
+    def register(self, number: int, wanted: int) -> None:
+        self._wanted[number] = wanted
+
+    def unregister(self, number: int) -> None:
+        del self._wanted[number]
+
+    def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        read = [number for number, wanted in self._wanted.items() if wanted & POLLIN]
+        write = [number for number, wanted in self._wanted.items() if wanted & POLLOUT]
+        ready = select.select(read, write, [*read, *write], milliseconds / 1000)
+        return [
+            (number, self._wanted[number])
+            for number in dict.fromkeys(number for some in ready for number in some)
+        ]
+
+
+poll: Callable[[], Any] = getattr(select, "poll", _Poll)
+"""What tells which sockets can be read or written; see ``select.poll``."""
+
+
+# Greenlets -----------------------------------------------------------------------------------------------------------
+
+LOCAL = threading.local
+SOCKET = socket.socket
+"""What gevent and eventlet replace, as it was when pawlock was loaded."""
+
+TIMED: type[socket.socket] | None = (
+    SOCKET if SOCKET.__module__ == "socket" and hasattr(select, "poll") else None
+)
+"""The sockets whose time-outs the kernel keeps: none of gevent, and none on Windows, which counts them in another way."""
+
+_CURE = "patch before anything else is imported: from gevent import monkey; monkey.patch_all()"
+
+
+def check_greenlets() -> None:
+    """Refuse greenlets that pawlock would take for one thread, and let in together.
+
+    Raises:
+        NotSupported: gevent has patched after pawlock was used, or not the threads; or it is eventlet.
+    """
+    names = {found.__module__.partition(".")[0] for found in (LOCAL, threading.local, SOCKET, socket.socket)}
+    if "eventlet" in names:
+        raise NotSupported("pawlock does not run under eventlet: use threads, gevent or asyncio")
+    if threading.local is not LOCAL or socket.socket is not SOCKET:
+        raise NotSupported(f"gevent has patched threads or sockets after pawlock had been used: {_CURE}")
+    if "gevent" in names and LOCAL.__module__.partition(".")[0] != "gevent":
+        raise NotSupported(f"gevent has patched sockets, but not threads: {_CURE}")
