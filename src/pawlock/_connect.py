@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pawlock._system import check_greenlets
 from pawlock._unset import UNSET, Unset
 from pawlock.core.options import check_deadlock_after
 from pawlock.topology.credentials import Credentials
@@ -68,8 +69,9 @@ def connect(
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
-        NotSupported: A topology that this version does not have.
+        NotSupported: A topology that this version does not have, or greenlets that would count as one thread.
     """
+    check_greenlets()
     # Each loads what it needs: half of the time to start is the other one's.
     from pawlock.sync.client import Client
 
@@ -120,8 +122,9 @@ def connect_async(
 
     Raises:
         ConfigurationError: A value that can never work; nothing was sent.
-        NotSupported: A topology that this version does not have.
+        NotSupported: As for ``connect``.
     """
+    check_greenlets()
     from pawlock.aio.client import AsyncClient
 
     credentials = Credentials(username, password, credential_provider)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any, TypeGuard
 
 from pawlock._factory import Settings
+from pawlock._system import now, sleep, wall
 from pawlock._target import shown_of
 from pawlock.core.names import wake_prefix
 from pawlock.core.runtime import Fault, run
@@ -20,7 +20,6 @@ from pawlock.errors import ConfigurationError
 from pawlock.model import Finding, ServerReport, Severity
 from pawlock.preflight.group import check_masters, check_sentinels
 from pawlock.preflight.server import Facts, check_server, facts_of_info, fields_of
-from pawlock.runtimes.shared import now
 from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Place, Sentinels, Target
 from pawlock.topology.redlock import quorum_warning
 from pawlock.topology.sentinel import read_view
@@ -165,7 +164,7 @@ def _clock(link: Link) -> tuple[float | None, float | None]:
     first = _reading(link)
     if first is None:
         return None, None
-    time.sleep(_SETTLE)
+    sleep(_SETTLE)
     second = _reading(link)
     if second is None:
         return first[0], None
@@ -184,7 +183,7 @@ def _reading(link: Link) -> tuple[float, float, float, float] | None:
     if not answer:
         return None
     there = int(answer[0]) + int(answer[1]) / 1e6
-    return there - time.time() + (ended - began) / 2, there, (began + ended) / 2, ended - began
+    return there - wall() + (ended - began) / 2, there, (began + ended) / 2, ended - began
 
 
 def _round_trips(link: Link) -> list[float]:

@@ -69,13 +69,13 @@ class _Poll:
         del self._wanted[number]
 
     def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        if not self._wanted:  # Windows refuses to wait for nothing
+            sleep(milliseconds / 1000)
+            return []
         read = [number for number, wanted in self._wanted.items() if wanted & POLLIN]
         write = [number for number, wanted in self._wanted.items() if wanted & POLLOUT]
-        ready = select.select(read, write, [*read, *write], milliseconds / 1000)
-        return [
-            (number, self._wanted[number])
-            for number in dict.fromkeys(number for some in ready for number in some)
-        ]
+        readable, writable, broken = select.select(read, write, [*read, *write], milliseconds / 1000)
+        return [*((one, POLLIN) for one in {*readable, *broken}), *((one, POLLOUT) for one in writable)]
 
 
 poll: Callable[[], Any] = getattr(select, "poll", _Poll)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Mapping
 from typing import cast
 
@@ -62,7 +63,7 @@ def find_target(
         found = target_of(target)
         if credentials:
             raise ConfigurationError("a Redis client has its own credentials: pass them there, or pass a URL")
-    return _Fixed(found) if isinstance(found, Endpoint) else found
+    return _fixed(found) if isinstance(found, Endpoint) else found
 
 
 def shown_of(target: Target) -> str:
@@ -85,6 +86,12 @@ class _Fixed:
 
     def __call__(self) -> Endpoint:
         return self._endpoint
+
+
+def _fixed(endpoint: Endpoint) -> _Fixed:
+    if endpoint.scheme == "unix" and not hasattr(socket, "AF_UNIX"):
+        raise ConfigurationError("Python has no unix sockets on this system: use redis://")
+    return _Fixed(endpoint)
 
 
 class _Embedded:

@@ -253,3 +253,21 @@ def test_an_allowed_skip_needs_a_reason(tmp_path: Path) -> None:
     (tmp_path / "allowed").write_text("no such \\w+ here\n", encoding="utf-8")
     with pytest.raises(pytest.UsageError, match="no reason"):
         allowed(str(tmp_path / "allowed"))
+
+
+# ------------------------------------------------------------------ the clocks
+
+
+def test_real_clocks_are_read_in_one_place() -> None:
+    """Tests freeze ``time.monotonic`` and replace ``time.sleep``: what is bound in ``_system`` is out of their reach."""
+    own = {"cli", "integrations", "metrics", "service"}  # programs of their own, or the user's own time
+    found: list[str] = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).parts
+        if parts[0] not in own and parts != ("_system.py",) and path.name != "_supervisor.py":
+            text = re.sub(r'("""|``).*?\1', "", path.read_text(), flags=re.DOTALL)
+            found += [
+                f"{path}: {hit}"
+                for hit in re.findall(r"\btime\.(?:monotonic|sleep|time)\b|\bfrom time\b", text)
+            ]
+    assert not found

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pawlock._system import now
 from pawlock.cli._terminal import Terminal
-from pawlock.runtimes.shared import now
 
 __all__ = ["Child"]
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pawlock._system import now
 from pawlock.cli._child import Child
 from pawlock.cli._common import Signalled, given_name
 from pawlock.cli._signals import ENDING, SignalPipe
 from pawlock.cli._terminal import Terminal
 from pawlock.cli.exits import Exit, clear_status, code_of, ended_by, explained, is_terminal, say, show_status
 from pawlock.errors import ConfigurationError, LeaseLost, NotAcquired, NotHeld, PawlockError
-from pawlock.runtimes.shared import now
 
 if TYPE_CHECKING:
     import pawlock

@@ -14,11 +14,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from pawlock._system import monotonic, sleep
 from pawlock.embedded import _places, _supervisor
 from pawlock.embedded._model import EmbeddedServer, EmbeddedStatus, ServerInUse, idle_seconds
 from pawlock.embedded._supervisor import LOCK, LOG, PIDS, SOCKET, Connection, Refused, private, try_lock
@@ -52,16 +52,16 @@ def ensure(state: Path, timeout: float) -> EmbeddedServer:
 def _ensure(state: Path, timeout: float) -> EmbeddedServer:
     idle = idle_seconds()
     state, path = _places.prepare(state)
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     found = before = _probe(path, deadline)
     started = False
     while found is None or not (started or _supervised(state)):
         if started and not _supervised(state):
             raise BackendUnavailable(f"the embedded server did not start: {_last_words(state)}")
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise BackendUnavailable(f"the embedded server in {state} did not start within {timeout:g} s")
         if started or not _start(state, path, idle, deadline):
-            time.sleep(0.002)
+            sleep(0.002)
         else:
             started = True
         found = _probe(path, deadline)
@@ -78,25 +78,25 @@ def stop(state: Path, *, force: bool) -> bool:
     if not state.exists():
         return False
     state, path = _places.check(state)
-    found, deadline = None, time.monotonic() + _PATIENCE
+    found, deadline = None, monotonic() + _PATIENCE
     try:
         while (found := _probe(path, deadline)) is None:
             if not _supervised(state):
                 return False
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise BackendUnavailable(f"the embedded server in {state} is still starting")
-            time.sleep(0.01)
-        _ask(path, time.monotonic() + _PATIENCE, lambda connection: _shut_down(connection, force=force))
+            sleep(0.01)
+        _ask(path, monotonic() + _PATIENCE, lambda connection: _shut_down(connection, force=force))
     except BackendUnavailable:
         if not force:
             raise
         _kill(state)
-    deadline = time.monotonic() + 10.0
+    deadline = monotonic() + 10.0
     # Unless somebody has started the next one already.
     while (present := _probe(path, deadline)) in {None, found} and (present or _supervised(state)):
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise BackendUnavailable(f"the embedded server in {state} does not stop")
-        time.sleep(0.005)
+        sleep(0.005)
     return True
 
 
@@ -105,7 +105,7 @@ def status(state: Path) -> EmbeddedStatus:
     found = path = None
     if state.exists():
         state, path = _places.check(state)
-        found = _ask(path, time.monotonic() + _PATIENCE, lambda link: (link.info("server"), link.others()))
+        found = _ask(path, monotonic() + _PATIENCE, lambda link: (link.info("server"), link.others()))
     if found is None:
         return EmbeddedStatus(running=False, state_dir=str(state))
     fields, clients = found
@@ -129,15 +129,15 @@ def _ask(path: str, deadline: float, question: Callable[[Connection], T]) -> T |
     """
     while True:
         try:
-            with Connection(path, max(deadline - time.monotonic(), 0.1)) as connection:
+            with Connection(path, max(deadline - monotonic(), 0.1)) as connection:
                 return question(connection)
         except (FileNotFoundError, ConnectionError):
             return None
         except (BlockingIOError, Refused) as error:
             # Blocking: it did not answer in time, or too many are connecting at once.
-            if time.monotonic() > deadline:
+            if monotonic() > deadline:
                 raise BackendUnavailable(f"the server at {path} does not respond: {error}") from error
-            time.sleep(0.01)
+            sleep(0.01)
 
 
 def _probe(path: str, deadline: float) -> tuple[int, str] | None:
@@ -147,12 +147,12 @@ def _probe(path: str, deadline: float) -> tuple[int, str] | None:
 
 
 def _shut_down(connection: Connection, *, force: bool) -> None:
-    deadline = time.monotonic() + 0.5
+    deadline = monotonic() + 0.5
     while not force and (clients := connection.others()):
         # A connection that was closed counts for a moment more, and that of the supervisor until it has a name.
-        if time.monotonic() > deadline:
+        if monotonic() > deadline:
             raise ServerInUse(f"the embedded server has connected clients: {clients}", clients=clients)
-        time.sleep(0.01)
+        sleep(0.01)
     connection.ask("SHUTDOWN", "NOSAVE")
 
 

@@ -8,14 +8,13 @@ met in threads of their own, so that one that hangs costs nobody anything.
 from __future__ import annotations
 
 import contextlib
-import select
 import ssl
 import threading
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
 from typing import Any
 
+from pawlock._system import POLLIN, monotonic, poll
 from pawlock.core.runtime import Fault, FaultKind
 from pawlock.core.runtime import run as finish
 from pawlock.redlock.link import MastersRuntime
@@ -136,16 +135,16 @@ class RedlockThreads(MastersRuntime[_NodeLink], ThreadRuntime):
 
     async def _hear(self, question: Question, links: dict[int, _NodeLink]) -> None:
         """See ``MastersRuntime``."""
-        poll, by_number = select.poll(), {link.number: link for link in links.values() if not link.dead}
+        poller, by_number = poll(), {link.number: link for link in links.values() if not link.dead}
         for number in by_number:
-            poll.register(number, select.POLLIN)
+            poller.register(number, POLLIN)
         while not question.over(self.now()):
             seconds = max(0.0, question.until - self.now())
-            for number, _ in poll.poll(int(seconds * 1000) + 1):
+            for number, _ in poller.poll(int(seconds * 1000) + 1):
                 link = by_number[number]
                 link.do(link.pull)
                 if link.dead:
-                    poll.unregister(number)
+                    poller.unregister(number)
 
     # Nodes ------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def _route(target: Target) -> Route:
 
         return SentinelRoute(target)
     if isinstance(target, ClusterNodes):
-        from pawlock.runtimes.shared import now
+        from pawlock._system import now
         from pawlock.transport.routing import Router
 
         return Router(target, now)

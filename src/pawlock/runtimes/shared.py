@@ -9,14 +9,12 @@ import signal
 import socket
 import string
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from pawlock._system import monotonic, now
 from pawlock.core.faults import classify, or_raise
 from pawlock.core.names import WIRE_VERSION, helper_key
 from pawlock.core.outcomes import Outcome
@@ -25,7 +23,7 @@ from pawlock.topology.cluster import first_key
 from pawlock.transport.conn import ReplyError, Words
 from pawlock.transport.route import Route
 
-__all__ = ["Routed", "leave_signals_to_main", "living", "now", "secret", "start_thread", "stock"]
+__all__ = ["Routed", "leave_signals_to_main", "living", "secret", "start_thread", "stock"]
 
 T = TypeVar("T")
 
@@ -43,12 +41,6 @@ _ATTACHED = re.compile(rb"connected_slaves:(\d+)")
 
 Exchange: TypeAlias = Callable[[Sequence[Call | Words], float], Awaitable[list[Any]]]
 """Sends several together; what each is answered with."""
-
-
-now: Callable[[], float] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-)
-"""Seconds on a clock that no wall clock moves; on Linux it also counts the time that the machine was suspended."""
 
 
 class Routed:

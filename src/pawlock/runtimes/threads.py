@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import _thread
 import logging
+import socket
 import threading
-import time
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
+from pawlock._system import LOCAL, SOCKET, check_greenlets, monotonic, sleep
 from pawlock._warn import warn
 from pawlock.core.names import part_of_holder
 from pawlock.core.outcomes import Outcome
@@ -54,10 +55,13 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         Reentered: The thread is in another one.
+        NotSupported: Greenlets would count as one thread.
     """
     inside = _gate.operation
-    if inside is not None and inside.cr_running:
+    late = threading.local is not LOCAL or socket.socket is not SOCKET
+    if late or (inside is not None and inside.cr_running):
         operation.close()
+        check_greenlets()
         raise Reentered("called from a signal handler on top of a pawlock call: set an event, or raise")
     _gate.operation = operation
     try:
@@ -234,7 +238,7 @@ class ThreadRuntime(Routed):
         if address not in attempts:
             attempts[address] = self._attempt(address, timeout)
         while not attempts[address].done():
-            if time.monotonic() > end:
+            if monotonic() > end:
                 raise Fault(FaultKind.UNREACHABLE, "no connection in time")
             wait((attempts[address],), 0.001)
             await Turn()
@@ -300,7 +304,7 @@ class ThreadRuntime(Routed):
 
     async def pause(self, seconds: float) -> None:
         """See ``Runtime``."""
-        time.sleep(seconds)  # noqa: ASYNC251 - the sync API blocks its thread
+        sleep(seconds)  # the sync API blocks its thread
 
     # For the route ----------------------------------------------------------------------------------------------
 
@@ -328,13 +332,13 @@ class ThreadRuntime(Routed):
     ) -> dict[Address, list[Acknowledged]]:
         """See ``Nodes``: all at once, so that one that hangs does not take the time of the others."""
         turns = len(groups) > 1 or threading.current_thread() is self._maintenance
-        end = time.monotonic() + (timeout if self._several else max(timeout, _HANDSHAKE)) if turns else None
+        end = monotonic() + (timeout if self._several else max(timeout, _HANDSHAKE)) if turns else None
         found: dict[Address, list[Acknowledged]] = {}
 
         async def send(address: Address) -> None:
             try:
                 link = await self._link_to(address, timeout, end)
-                left = timeout if end is None else min(timeout, max(0.001, end - time.monotonic()))
+                left = timeout if end is None else min(timeout, max(0.001, end - monotonic()))
                 exchange = partial(link.exchange_now, turns=turns)
                 found[address] = await self.ask_replicas(exchange, groups[address], replicas, left)
             except Fault as fault:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from pawlock._inside import engine_here, plan_behind, settings_of
 from pawlock._key_text import read_key
+from pawlock._system import now
 from pawlock._template import escape
 from pawlock.aio.client import AsyncClient
 from pawlock.core.engine import Engine
@@ -22,7 +23,6 @@ from pawlock.core.runtime import Call
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.permits import Permits
 from pawlock.primitives.registry import REGISTRY, Entry
-from pawlock.runtimes.shared import now
 from pawlock.service.problems import Problem
 from pawlock.service.store import StoreKeys
 from pawlock.service.terms import RETRY_FOR

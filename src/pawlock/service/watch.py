@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from pawlock._system import now
 from pawlock.errors import PawlockError
-from pawlock.runtimes.shared import now
 from pawlock.service import schemas
 from pawlock.service.inspection import shown
 from pawlock.service.problems import Problem

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from time import monotonic as clock
 from typing import Any, TypeVar
 
 from pawlock._candidacy import POLL, Candidacy
 from pawlock._inside import is_closed
+from pawlock._system import monotonic as clock
+from pawlock._system import sleep
 
 __all__ = ["clock", "lead", "pause"]
 
@@ -25,4 +25,4 @@ def pause(client: Any, candidacy: Candidacy, seconds: float) -> None:
     """Pause, unless it is to end."""
     until = clock() + seconds
     while (left := until - clock()) > 0 and not candidacy.stopped() and not is_closed(client):
-        time.sleep(min(POLL, left))
+        sleep(min(POLL, left))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -14,6 +13,7 @@ from pawlock._ending import UNANSWERED, closers
 from pawlock._factory import live_clients
 from pawlock._inside import engines_of
 from pawlock._quorum import for_threads
+from pawlock._system import monotonic
 from pawlock.core.close import close
 from pawlock.core.engine import Engine
 from pawlock.core.options import Seconds, check_timeout
@@ -85,7 +85,7 @@ def _close_all(end: float) -> None:
         if isinstance(client, ClientLifecycle):
             for engine in engines_of(client):
                 with contextlib.suppress(PawlockError):
-                    _close(engine, max(UNANSWERED, end - time.monotonic()), UNANSWERED)
+                    _close(engine, max(UNANSWERED, end - monotonic()), UNANSWERED)
                     engine.runtime.shut_down(1.0)
 
 

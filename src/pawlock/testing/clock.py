@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from math import inf
 from weakref import WeakKeyDictionary
+
+from pawlock._system import monotonic, sleep
 
 __all__ = ["Nap", "Timer", "VirtualClock"]
 
@@ -221,14 +222,14 @@ class VirtualClock:
         return entry.turn == turn if isinstance(entry, Nap) else entry.action is not None
 
     def _settle(self) -> None:
-        end = time.monotonic() + _SETTLED_WITHIN
+        end = monotonic() + _SETTLED_WITHIN
         while self._expected > 0 or not all(nap.quiet for nap in list(self._servants.values())):
-            if time.monotonic() > end:
+            if monotonic() > end:
                 break
-            time.sleep(_POLL)
-        end = time.monotonic() + self.patience
-        while (self._busy or self._others_awake()) and time.monotonic() < end:
-            time.sleep(_POLL)
+            sleep(_POLL)
+        end = monotonic() + self.patience
+        while (self._busy or self._others_awake()) and monotonic() < end:
+            sleep(_POLL)
 
     def _others_awake(self) -> bool:
         me = threading.current_thread()

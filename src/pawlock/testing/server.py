@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -20,6 +19,7 @@ from redis.connection import Connection
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
+from pawlock._system import monotonic, sleep
 from pawlock.embedded._places import find_program
 
 __all__ = ["Server"]
@@ -93,7 +93,7 @@ class Server:
         program = find_program()
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="pawlock-server-"))
-        end = time.monotonic() + _STARTS_WITHIN
+        end = monotonic() + _STARTS_WITHIN
         chosen = self._port
         while True:
             self._port = chosen or _free_port()
@@ -178,12 +178,12 @@ class Server:
         )
 
     def _answers(self, end: float) -> bool:
-        while self.running and time.monotonic() < end:
+        while self.running and monotonic() < end:
             # It refuses while it loads what it saved.
             with contextlib.suppress(RedisError):
                 self.command("PING", timeout=1.0)
                 return True
-            time.sleep(0.005)
+            sleep(0.005)
         return False
 
 

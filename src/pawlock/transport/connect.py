@@ -11,13 +11,13 @@ import ssl
 from collections.abc import Sequence
 from importlib.util import find_spec
 from math import inf
-from time import monotonic
 from typing import Any
 
 import hiredis
 import redis
 import redis.asyncio
 
+from pawlock._system import monotonic
 from pawlock.core.faults import classify
 from pawlock.core.runtime import NO_CHANNEL, Fault, FaultKind
 from pawlock.topology.endpoint import Endpoint
@@ -79,7 +79,7 @@ def connected(endpoint: Endpoint, timeout: float) -> socket.socket:
         # Without frames: that of redis-py has the error as well, and all its callers would stay with the two.
         raise _plain_or(endpoint, error) from error.with_traceback(None)
     sock.settimeout(None)
-    if sock.family != socket.AF_UNIX:
+    if endpoint.scheme != "unix":
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import select
 import socket
 import ssl
 import struct
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from time import monotonic
 from typing import Any, TypeVar
 
+from pawlock._system import POLLIN, POLLOUT, TIMED, check_greenlets, monotonic, poll
 from pawlock.core.faults import classify, or_raise
 from pawlock.core.outcomes import Outcome
 from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup, run
@@ -58,6 +57,7 @@ class Link:
     def __init__(
         self, endpoint: Endpoint, channel: str | None, timeout: float, *, first: bool = False
     ) -> None:
+        check_greenlets()
         self.shown: str = endpoint.shown
         self.waiting: bool = False
         # The channel of another program that is heard, beside the own one; whether its list had something just now.
@@ -75,15 +75,12 @@ class Link:
         self._timeout = -1.0
         self.conn = Conn(Request)
         self._sock = connected(endpoint, timeout)
-        self._poll = select.poll()
-        self._poll.register(self._sock.fileno(), select.POLLIN)
+        self._poll = poll()
+        self._poll.register(self._sock.fileno(), POLLIN)
         # Bound once: these are the steps of every request.
         self._write: Callable[[bytes], object] = self._sock.sendall
         self._receive: Callable[[int], bytes] = self._sock.recv
-        self._kernel_timeouts = (
-            type(self._sock) is socket.socket and self._sock.__class__.__module__ == "socket"
-        )
-        if not self._kernel_timeouts:
+        if type(self._sock) is not TIMED:
             self._sock.settimeout(0)
             self._write, self._receive = self._write_polled, self._receive_polled
         requests = [Request() for _ in greeting.commands]
@@ -217,10 +214,10 @@ class Link:
 
     def _write_polled(self, data: bytes) -> None:
         while data:
-            data = data[self._polled(self._sock.send, data, select.POLLOUT) :]
+            data = data[self._polled(self._sock.send, data, POLLOUT) :]
 
     def _receive_polled(self, size: int) -> bytes:
-        return self._polled(self._sock.recv, size, select.POLLIN)
+        return self._polled(self._sock.recv, size, POLLIN)
 
     def _polled(self, step: Callable[[A], B], what: A, wanted: int) -> B:
         while True:
@@ -228,15 +225,15 @@ class Link:
                 return step(what)
             except WOULD_BLOCK as blocked:
                 if isinstance(blocked, ssl.SSLError):
-                    wanted = select.POLLIN if isinstance(blocked, ssl.SSLWantReadError) else select.POLLOUT
-            ready = select.poll()
+                    wanted = POLLIN if isinstance(blocked, ssl.SSLWantReadError) else POLLOUT
+            ready = poll()
             ready.register(self._sock.fileno(), wanted)
             if not ready.poll(int(self._timeout * 1000) + 1):
                 raise TimeoutError(errno.ETIMEDOUT, "timed out")
 
     def _set_timeout(self, timeout: float) -> None:
         self._timeout = timeout
-        if self._kernel_timeouts:
+        if type(self._sock) is TIMED:
             # Timeouts kept by the kernel spare the poll() that Python makes before each call on a timed socket.
             value = struct.pack("ll", int(timeout), int(timeout % 1 * 1_000_000) or 1)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)

@@ -10,9 +10,9 @@ import contextlib
 import errno
 from collections.abc import Callable, Sequence
 from math import inf
-from time import monotonic
 from typing import Any
 
+from pawlock._system import monotonic
 from pawlock.core.faults import or_raise
 from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.topology.endpoint import Endpoint

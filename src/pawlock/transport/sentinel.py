@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import product
 from math import inf
 from typing import Any, TypeAlias
 
+from pawlock._system import sleep
 from pawlock.core.runtime import Fault, FaultKind, run
 from pawlock.topology.cluster import Address
 from pawlock.topology.endpoint import Endpoint, Sentinels
@@ -142,7 +142,7 @@ class SentinelRoute(Route):
                 self.nodes.run_in_owner(partial(self._follow, endpoint))
             except Exception as error:  # noqa: BLE001 - whatever broke, the next look may go well
                 log.debug("%s: %s", self._target.shown, error)
-            time.sleep(_TICK)
+            sleep(_TICK)
         for link in links.values():
             link.close()
 

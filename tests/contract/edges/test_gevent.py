@@ -109,3 +109,92 @@ def test_greenlets_leave_the_signals_of_the_process_alone(valkey: Server) -> Non
     """The background service is a greenlet of the main thread: what it blocks is blocked for all."""
     text = "    from gevent import monkey; monkey.patch_all()\n    import sys, pawlock\n" + SIGNALS
     assert run_script(text, valkey.url, timeout=60).endswith("done")
+
+
+LATE = """
+    import sys, pawlock
+    client = pawlock.connect(sys.argv[1])
+    if sys.argv[2] == "used":
+        with client.lock("warm-up"):
+            pass
+    from gevent import monkey
+    monkey.patch_all(thread=sys.argv[3] == "all")
+    import gevent
+
+    def work(make):
+        try:
+            with make():
+                print("it is inside")
+        except pawlock.NotSupported as error:
+            print("monkey.patch_all()" in str(error))
+
+    doors = [
+        lambda: client.lock("n"),
+        lambda: client.rlock("n"),
+        lambda: client.semaphore("n", permits=2),
+        lambda: client.rwlock("n").read,
+        lambda: client.multi_lock(["n", "m"]),
+        lambda: client.once("n"),
+        lambda: pawlock.connect(sys.argv[1]).lock("n"),
+    ]
+    gevent.joinall([gevent.spawn(work, door) for door in doors for _ in range(2)], timeout=10)
+"""
+
+
+@pytest.mark.parametrize("what", ["all", "but threads"])
+@pytest.mark.parametrize("used", ["used", "unused"])
+def test_greenlets_that_would_be_one_thread_are_refused(valkey: Server, used: str, what: str) -> None:
+    """As where a preloaded application is patched in its workers: with its client made before, all would be inside."""
+    said = run_script(LATE, valkey.url, used, what, PYTHONWARNINGS="ignore")
+    assert said.split() == ["True"] * 14, said
+
+
+def test_a_task_that_is_defined_before_the_patch_is_no_use_of_pawlock(valkey: Server) -> None:
+    text = """
+        import sys, pawlock, pawlock.integrations.asgi, pawlock.integrations.django
+        from pawlock.integrations.celery import Unique
+
+        class Task(Unique):
+            pass
+
+        from gevent import monkey
+        monkey.patch_all()
+        with pawlock.connect(sys.argv[1]) as client, client.lock("n"):
+            print("held")
+    """
+    assert run_script(text, valkey.url, PYTHONWARNINGS="ignore::RuntimeWarning") == "held"
+
+
+def test_greenlets_without_threads_are_refused(valkey: Server) -> None:
+    text = """
+        from gevent import monkey
+        monkey.patch_all(thread=False)
+        import sys, pawlock
+        try:
+            pawlock.connect(sys.argv[1])
+        except pawlock.NotSupported as error:
+            print("not threads" in str(error))
+    """
+    assert run_script(text, valkey.url) == "True"
+
+
+@pytest.mark.parametrize("patched", ["monkey_patch()", "monkey_patch(thread=False)"])
+def test_eventlet_is_refused_by_name(valkey: Server, patched: str) -> None:
+    text = f"""
+        import eventlet
+        eventlet.{patched}
+        import sys, pawlock
+        for connect in (pawlock.connect, pawlock.connect_async):
+            try:
+                connect(sys.argv[1])
+            except pawlock.NotSupported as error:
+                print("eventlet" in str(error))
+        from pawlock.integrations.celery import Unique
+        try:
+            class Task(Unique):
+                pass
+        except pawlock.NotSupported as error:
+            print("eventlet" in str(error))
+    """
+    said = run_script(text, valkey.url, PYTHONWARNINGS="ignore")
+    assert said.split() == ["True"] * 3, said

@@ -95,6 +95,18 @@ def test_a_waiter_is_woken_by_the_release(sim: Sim) -> None:
         assert sim.now - began < 0.5
 
 
+def test_it_stands_in_for_the_sleep_of_the_program(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the page says: the waits of the simulation itself are not replaced."""
+    monkeypatch.setattr("time.sleep", sim.sleep)
+    began = sim.now
+    with pawlock.connect(sim.url) as client, pawlock.connect(sim.url) as other, client.lock("a") as lease:
+        time.sleep(3600)
+        lease.check()
+        with pytest.raises(pawlock.AcquireTimeout):
+            other.lock("a").acquire(timeout=5)
+    assert sim.now - began >= 3605
+
+
 def test_it_says_the_same_as_a_real_server(sim: Sim, valkey: Server) -> None:
     """Step by step, every primitive; what differs is only what no two servers share: times, tokens, fences."""
     told: list[list[object]] = []

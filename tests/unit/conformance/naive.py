@@ -13,8 +13,8 @@ from typing import Any, cast
 import redis
 
 import pawlock
+from pawlock._system import now
 from pawlock.aio.lock import AsyncLock
-from pawlock.runtimes.shared import now
 from tests.conformance.suite.world import drive, settle
 from tests.unit.conformance.toy import Edit, Variant
 

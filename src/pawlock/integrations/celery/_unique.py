@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import logging
 import string
+import sys
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -72,6 +73,7 @@ class Unique(Task):  # type: ignore[misc] # Celery has no type marks
 
     Raises:
         ConfigurationError: When the task is defined: an attribute that can never work.
+        NotSupported: When it is defined: the worker runs under eventlet.
     """
 
     abstract: ClassVar[bool] = True
@@ -85,6 +87,12 @@ class Unique(Task):  # type: ignore[misc] # Celery has no type marks
     def __init_subclass__(cls, **more: Any) -> None:
         """Refuse, where the task is defined, what can never work."""
         super().__init_subclass__(**more)
+        # Each run would fail, and its lock stay until ``queue_ttl``. Asked without a client, before which gevent may patch.
+        patched = getattr(sys.modules.get("eventlet.patcher"), "is_monkey_patched", None)
+        if patched is not None and patched("socket"):
+            raise pawlock.NotSupported(
+                "a Unique task cannot run under eventlet: use prefork, threads or gevent"
+            )
         for name, choices in _CHOICES.items():
             if getattr(cls, name) not in choices:
                 raise pawlock.ConfigurationError(
