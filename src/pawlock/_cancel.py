@@ -7,12 +7,18 @@ Rules, after ``asyncio.timeout``:
 2. A block that is being left is not cancelled any more. A cancel that was requested but not yet delivered is taken
    back by letting it arrive inside the exit; otherwise it would hit the user's next await outside the block.
 3. The body's own exception wins; the loss goes into its notes.
+4. While an async generator that holds the lease stands at its ``yield``, its task is at work in another body, which a
+   cancel would end without a word (PEP 789): it is cancelled once it is back in the generator, and sleeps there. A
+   generator that ``asynccontextmanager`` made a context manager is the block of its user, as any other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import Awaitable, Callable
+from inspect import CO_ASYNC_GENERATOR
 from typing import TYPE_CHECKING, Any
 
 from pawlock.core.lease import end_block
@@ -27,15 +33,52 @@ __all__ = ["CancelScope"]
 
 _End = Callable[[Any, BaseException | None], Awaitable[None]]
 
+_ENTERS = ("enter", "enter_block", "__aenter__", "enter_async_context")
+"""Functions that enter a block for their caller."""
+
+_WAITS = ("cr_await", "ag_await", "gi_yieldfrom")
+"""What a coroutine or generator sleeps in, by its kind."""
+
+_LEADS_ON = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable")
+"""Types of what a task may sleep in that do not say what they are the way to: the first thing that they refer to."""
+
+_LOOKS_AGAIN = 0.01
+
+
+def _generator() -> int:
+    """The ``id`` of the frame of the async generator in which a block begins; 0 if it begins in none."""
+    frame = sys._getframe(1)
+    while (caller := frame.f_back) is not None:
+        if frame.f_code.co_flags & CO_ASYNC_GENERATOR:
+            if caller.f_code.co_name not in _ENTERS:
+                return id(frame)
+        elif frame.f_code.co_name not in _ENTERS:
+            # A function has not ended while its block lasts.
+            return 0
+        frame = caller
+    return 0
+
+
+def _is_in(task: asyncio.Task[object], generator: int) -> bool:
+    """Whether a task sleeps in a generator, or in what that awaits."""
+    at: Any = task.get_coro()
+    while at is not None and id(getattr(at, "ag_frame", at)) != generator:
+        if type(at).__name__ in _LEADS_ON:
+            at = gc.get_referents(at)[0]
+        else:
+            at = next((getattr(at, name) for name in _WAITS if hasattr(at, name)), None)
+    return at is not None
+
 
 class CancelScope:
     """One task inside one block of one lease."""
 
-    __slots__ = ("_cancelling", "leaving", "requested", "task")
+    __slots__ = ("_cancelling", "_generator", "leaving", "requested", "task")
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = task
         self._cancelling = task.cancelling()
+        self._generator = 0
         self.requested = False
         self.leaving = False
 
@@ -47,6 +90,7 @@ class CancelScope:
             raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)
         try:
+            scope._generator = _generator()
             if lease.scopes is None:
                 lease.scopes = []
             lease.scopes.append(scope)
@@ -60,9 +104,22 @@ class CancelScope:
 
     def cancel(self) -> None:
         """The lease is lost: cancel the task while it is inside."""
-        if not self.leaving and not self.requested and not self.task.done():
-            self.requested = True
-            self.task.cancel(msg="the pawlock lease was lost")
+        if self.leaving or self.requested or self.task.done():
+            return
+        if self._generator and not _is_in(self.task, self._generator):
+            self._cancel_inside()
+            return
+        self.requested = True
+        self.task.cancel(msg="the pawlock lease was lost")
+
+    def _cancel_inside(self) -> None:
+        """Look again once the task has made a step."""
+        sleeps: asyncio.Future[object] | None = getattr(self.task, "_fut_waiter", None)
+        if sleeps is None:
+            self.task.get_loop().call_later(_LOOKS_AGAIN, self.cancel)
+        else:
+            # Called behind the task, which has asked for it before.
+            sleeps.add_done_callback(lambda _: self.cancel())
 
     def drop(self, lease: Losable) -> None:
         """Watch no more; safe to repeat."""
