@@ -65,7 +65,7 @@ class RedlockTasks(MastersRuntime[_NodeMux], AsyncioRuntime):
             mux.close()
             raise
         mux.start(node.take_owed(), timeout)
-        self._muxes[("", node.index), False] = mux
+        await self._have((("", node.index), False), mux)
         self._shared[node.index] = _NodeMux(mux, node, incarnation)
 
     def _left(self, node: Node, mux: Mux) -> None:

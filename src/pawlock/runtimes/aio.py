@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -90,6 +90,7 @@ class AsyncioRuntime(Routed):
         self._mux: Mux | None = None
         self._muxes: dict[_Place, Mux] = {}
         self._opening: dict[_Place, asyncio.Task[Any]] = {}
+        self._while_loop_runs = _while_loop_runs(self._muxes)
         # Who waits for a message, by its token or channel; "": who only sleeps.
         self._waiters: dict[str, set[LocalWaiter]] = {}
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
@@ -124,8 +125,7 @@ class AsyncioRuntime(Routed):
         """See ``Runtime``: any connection serves to listen."""
         if self.channel():
             return
-        shared = (mux for (_, alone), mux in self._muxes.items() if not (alone or mux.dead))
-        self._mux = next(shared, None)
+        self._mux = next((mux for (_, alone), mux in self._muxes.items() if not (alone or mux.dead)), None)
         if self._mux is None:
             await self._mux_to(await self._route.any_node(timeout), timeout)
 
@@ -150,10 +150,8 @@ class AsyncioRuntime(Routed):
             self._opening[place] = opening
         # `shield` would not say which of the two was cancelled: the end of a loop cancels both at once.
         await asyncio.wait((opening,), timeout=2 * max(timeout, 0.25) if self.connect_timeout else None)
-        if not opening.done():
+        if not opening.done() or opening.cancelled():
             raise Fault(FaultKind.UNREACHABLE, f"no connection within {2 * max(timeout, 0.25):.3g} s")
-        if opening.cancelled():
-            raise Fault(FaultKind.UNREACHABLE, "the attempt to connect was cancelled")
         self._check(self._ending)
         try:
             opened: Mux = opening.result()
@@ -178,18 +176,21 @@ class AsyncioRuntime(Routed):
         address, alone = place
         endpoint = await self._route.locate(address, timeout)
         channel = "" if alone else self._wake_prefix + secret()
-        mux = self._muxes[place] = await self._open_to(
-            endpoint, partial(self._ended, place), channel, timeout
-        )
+        mux = await self._open_to(endpoint, partial(self._ended, place), channel, timeout)
+        await self._have(place, mux)
         mux.patience = self.request_timeout or mux.patience
         if self._ending:
             # That is for who waits for it, if anybody does: a loop that shuts down reports what its tasks raise.
             mux.close()
-            return mux
-        self._served = True
-        if not alone and (self._mux is None or self._mux.dead):
+        elif not alone and (self._mux is None or self._mux.dead):
             self._mux = mux
         return mux
+
+    async def _have(self, place: _Place, mux: Mux) -> None:
+        self._muxes[place] = mux
+        if not self._served:
+            self._served = True
+            await anext(self._while_loop_runs)
 
     async def _open_to(
         self, endpoint: Endpoint, ended: Callable[[Mux], object], channel: str, timeout: float
@@ -355,21 +356,14 @@ class AsyncioRuntime(Routed):
         opening = [task for task in self._opening.values() if not task.done()]
         for task in opening:
             task.cancel()
-        muxes = list(self._muxes.values())
         try:
             # Not `await task`: its end by cancellation and that of the caller's own task would be the same exception.
             if opening:
                 await asyncio.wait(opening)
         finally:
             # Also where the loop ends and cancels this: the leases that were just given back are to be free.
-            try:
-                for mux in muxes:
-                    await mux.drain_replies(self.request_timeout or _DRAIN_WITHIN)
-            finally:
-                for mux in muxes:
-                    mux.close()
-            # A loop that ends before they are closed would warn of it.
-            await asyncio.sleep(0)
+            await _close(self._muxes, self.request_timeout or _DRAIN_WITHIN)
+            await self._while_loop_runs.aclose()
 
     def after_fork(self) -> None:
         """In the child: the loop is the parent's. Its connection is not closed here: the poller is shared with it."""
@@ -378,6 +372,28 @@ class AsyncioRuntime(Routed):
         self._mux = None
         self._muxes = {}
         self._opening = {}
+
+
+async def _close(muxes: Mapping[_Place, Mux], within: float) -> None:
+    try:
+        for mux in list(muxes.values()):
+            await mux.drain_replies(within)
+    finally:
+        for mux in list(muxes.values()):
+            mux.close()
+    # A loop that ends before they are closed would warn of it.
+    await asyncio.sleep(0)
+
+
+async def _while_loop_runs(muxes: Mapping[_Place, Mux]) -> AsyncGenerator[None]:
+    """Close the connections where the loop ends the generators that it has, as ``asyncio.run`` does last of all."""
+    try:
+        yield
+    finally:
+        if muxes:
+            # Behind the first step of the others: they may give back what they hold.
+            await asyncio.sleep(0)
+            await _close(muxes, _DRAIN_WITHIN)
 
 
 async def _reported(callback: Callable[[], object]) -> None:

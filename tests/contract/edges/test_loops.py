@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
@@ -33,7 +34,6 @@ left_open = pytest.mark.filterwarnings(
 )
 
 
-@left_open
 def test_one_client_in_several_runs_of_asyncio(valkey: Server) -> None:
     client = pawlock.connect_async(valkey.url)
     lock = client.lock("runs")
@@ -54,7 +54,6 @@ def test_one_client_in_several_runs_of_asyncio(valkey: Server) -> None:
     gc.collect()
 
 
-@left_open
 @pytest.mark.skipif(not FILES.is_dir(), reason="needs /proc")
 def test_loops_that_ended_leave_nothing_in_the_client(valkey: Server) -> None:
     client = pawlock.connect_async(valkey.url)
@@ -79,6 +78,93 @@ def test_loops_that_ended_leave_nothing_in_the_client(valkey: Server) -> None:
     asyncio.run(last())
     assert not client._engines
     gc.collect()
+
+
+OWN_LOOPS = """
+import asyncio, gc, os, unittest
+import pytest
+import pawlock
+
+locks = pawlock.connect_async(os.environ["SHOP"].split() if " " in os.environ["SHOP"] else os.environ["SHOP"],
+                              **({"redlock": pawlock.RedlockOptions(fresh=True)} if " " in os.environ["SHOP"] else {}))
+
+
+@pytest.mark.parametrize("n", range(3))
+@pytest.mark.asyncio
+async def test_in_a_loop_of_its_own(n):
+    async with locks.lock("order"):
+        gc.collect()
+
+
+def test_in_a_run():
+    async def work():
+        async with locks.lock("order"):
+            gc.collect()
+
+    for _ in range(3):
+        asyncio.run(work())
+
+
+class TestOfTheLibrary(unittest.IsolatedAsyncioTestCase):
+    async def test_one(self):
+        async with locks.lock("order"):
+            gc.collect()
+
+    async def test_another(self):
+        async with locks.lock("order"):
+            gc.collect()
+"""
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_a_client_at_import_and_tests_in_loops_of_their_own_with_warnings_as_errors(
+    valkey: Server, tmp_path: Path, servers: int
+) -> None:
+    more = [Server("valkey", unix=False).start() for _ in range(servers - 1)]
+    (tmp_path / "test_shop.py").write_text(OWN_LOOPS)
+    ini = "[pytest]\nasyncio_default_fixture_loop_scope = function\nfilterwarnings =\n    error\n"
+    (tmp_path / "pytest.ini").write_text(ini)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "SHOP": " ".join([valkey.url, *(one.url for one in more)])},
+            timeout=60,
+            check=False,
+        )
+    finally:
+        for one in more:
+            one.stop()
+    assert "6 passed" in done.stdout, done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_loop_that_ends_lets_its_generators_give_back_what_they_hold(valkey: Server) -> None:
+    text = """
+        import asyncio, sys, pawlock
+        client = pawlock.connect_async(sys.argv[1], ttl=60)
+        kept = []
+
+        async def rows(name):
+            try:
+                async with client.lock(name):
+                    yield 1
+            finally:
+                await asyncio.sleep(0)
+
+        async def main():
+            for name in ("a", "b"):
+                kept.append(rows(name))
+                await anext(kept[-1])
+
+        asyncio.run(main())
+    """
+    valkey.command("FLUSHALL")
+    assert not run_script(text, valkey.url, PYTHONWARNINGS="error")
+    assert free(valkey, "a")
+    assert free(valkey, "b")
 
 
 @left_open
