@@ -6,11 +6,13 @@ granted here before count for as long as they are valid. ``open``: everybody goe
 checks fences refuses it. Each new caller, and each that waits here, asks the server again, and its answer counts; but
 while a local lease is held, no other caller in this process is granted one.
 
-Only an outage counts: where something other than the server answers, or TLS fails, the error is raised.
+Only an outage counts: where something other than the server answers, TLS fails, or this process has no more files or
+threads, the error is raised.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -46,6 +48,9 @@ log: logging.Logger = logging.getLogger("pawlock.degraded")
 
 _LOOK = 0.05
 _MOST_LOGGED = 10_000
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+"""What this process or machine has no more of, while the server may be well."""
 
 _guard = threading.RLock()
 _degraded: WeakSet[HeldLease] = WeakSet()
@@ -167,7 +172,7 @@ async def _from_server_or_degraded(
             except _NotAlone:
                 continue
             except (BackendUnavailable, QuorumNotReached) as error:
-                if _is_lasting(error):
+                if _is_lasting(error) or not engine.maintenance_runs:
                     raise
                 # The text alone: an error keeps the frames that it passed through.
                 lease = _degrade(engine, plan, str(error), began)
@@ -180,8 +185,10 @@ async def _from_server_or_degraded(
 
 
 def _is_lasting(error: Exception) -> bool:
-    """Whether waiting cannot help: something else answers there, or TLS fails. That is a mistake, not an outage."""
-    cause = error.__cause__
+    """Whether it is no outage: something else answers there, TLS fails, or this machine can open no connection."""
+    cause, text = error.__cause__, str(error)
+    if any(f"[Errno {code}]" in text for code in _EXHAUSTED):
+        return True
     return isinstance(cause, Fault) and (cause.final or not is_transient(cause.kind))
 
 

@@ -170,11 +170,9 @@ class Engine:
             BackendUnavailable: No thread can be started now.
         """
         self.check_open(name)
-        refused = self.start_maintenance()
-        if refused:
-            raise BackendUnavailable(
-                f"{doing} {name!r}: no thread can renew the lease ({refused})", name=name
-            )
+        if refused := self.start_maintenance():
+            text = f"{doing} {name!r}: no thread can renew the lease ({refused})"
+            raise BackendUnavailable(text, name=name)
 
     def plan_service(self, hold: Hold, now: float, *, confirmed: bool) -> bool:
         """Plan the next renewal of a hold, or the look at its end; True if that is sooner than all others.

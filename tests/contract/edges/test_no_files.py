@@ -35,8 +35,8 @@ def refused():
         else:
             raise AssertionError("it connected")
 
-async def tasks():
-    async with pawlock.connect_async(url, unavailable_after=0.2) as client:
+async def tasks(policy):
+    async with pawlock.connect_async(url, on_unavailable=policy, unavailable_after=0.2) as client:
         with refused():
             await client.lock("b").acquire()
     async with pawlock.connect_async(url) as client, client.lock("b"):
@@ -53,7 +53,13 @@ with pawlock.connect(url, ttl=1) as client, client.lock("a") as lease:
     with full():
         client.lock("c").acquire().release()
         lease.extend(5)
-asyncio.run(tasks())
+for policy in ("open", "local"):
+    # The server is well: to go on without it would let two in.
+    with pawlock.connect(url, on_unavailable=policy, unavailable_after=0.2) as client:
+        with refused():
+            client.lock("a").acquire()
+    asyncio.run(tasks(policy))
+asyncio.run(tasks("raise"))
 """
 
 

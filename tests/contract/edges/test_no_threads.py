@@ -69,6 +69,31 @@ def test_where_no_thread_can_renew_it_nothing_is_acquired(server: Server, no_thr
         lease.release()
 
 
+@pytest.mark.parametrize("policy", ["open", "local"])
+def test_a_lack_of_threads_is_no_outage(server: Server, no_threads: Refusal, policy: Any) -> None:
+    """The server is well: to go on without it would let two in."""
+    server.command("FLUSHALL")
+    with pawlock.connect(server.url, on_unavailable=policy, unavailable_after=0.2) as client:
+        with pytest.raises(pawlock.BackendUnavailable, match="no thread"):
+            client.lock("n").acquire()
+        no_threads.end()
+        with client.lock("n") as lease:
+            assert lease.degraded is None
+
+
+@pytest.mark.parametrize("policy", ["open", "local"])
+async def test_a_lack_of_threads_is_no_outage_to_tasks(
+    server: Server, no_threads: Refusal, policy: Any
+) -> None:
+    server.command("FLUSHALL")
+    async with pawlock.connect_async(server.url, on_unavailable=policy, unavailable_after=0.2) as client:
+        with pytest.raises(pawlock.BackendUnavailable, match="no thread"):
+            await client.lock("n").acquire()
+        no_threads.end()
+        async with client.lock("n") as lease:
+            assert lease.degraded is None
+
+
 async def test_where_no_thread_can_renew_it_no_task_acquires_anything(
     server: Server, no_threads: Refusal
 ) -> None:
