@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ os.environ |= {
 }
 
 import django  # noqa: E402 - the settings are read at its set-up
+import redis  # noqa: E402 - as below
 
 django.setup()
 
@@ -35,6 +37,9 @@ from tests.integrations.django_site.models import Import, Stock, Tea  # noqa: E4
 from tests.nightly.apps.rig import until  # noqa: E402
 
 other = pawlock.connect(URL, namespace="site")
+third = pawlock.connect(URL.rpartition("/")[0] + "/3", namespace="site")
+plain = redis.Redis.from_url(URL)
+plain.execute_command("ACL", "SETUSER", "cache", "on", ">secret", "~*", "&*", "+@all")
 CASES: list[Any] = []
 
 
@@ -90,6 +95,23 @@ def the_server_is_that_of_the_cache() -> None:
             client().close()
     finally:
         del os.environ["PAWLOCK_URL"]
+
+
+@case
+def what_a_cache_is_told_beside_its_address_counts() -> None:
+    bare = URL.rpartition("/")[0]
+    pool: dict[str, Any] = {"username": "cache", "db": 3}
+    found = {"django.core.cache.backends.redis.RedisCache": {"password": "secret", **pool}}
+    if find_spec("django_redis") is not None:
+        found["django_redis.cache.RedisCache"] = {"PASSWORD": "secret", "CONNECTION_POOL_KWARGS": pool}
+    for backend, login in found.items():
+        caches = {"default": {"BACKEND": backend, "LOCATION": bare, "OPTIONS": login}}
+        with override_settings(PAWLOCK={"NAMESPACE": "site"}, CACHES=caches):
+            with client().lock("of the cache"):
+                assert free("of the cache"), "it is in another database"
+                assert third.lock("of the cache").locked()
+            assert "cache" in {row["user"] for row in plain.client_list()}
+            client().close()
 
 
 @case
@@ -273,4 +295,7 @@ for one in CASES:
 connection.close()
 client().close()
 other.close()
+third.close()
+plain.execute_command("ACL", "DELUSER", "cache")
+plain.close()
 print(len(CASES), "cases", django.get_version())

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Mapping
@@ -22,9 +23,9 @@ if hasattr(os, "register_at_fork"):
 def client() -> pawlock.Client:
     """The client of this process for threads: for views, commands, signals. The same at each call.
 
-    Its server is ``PAWLOCK["URL"]`` of the settings, else the environment's ``PAWLOCK_URL``, else the location of the first
-    cache on Redis, else what ``pawlock.connect()`` finds. Other keys of ``PAWLOCK`` are options of ``pawlock.connect``, in
-    capitals: ``PAWLOCK = {"URL": ..., "NAMESPACE": "shop", "TTL": 20}``.
+    Its server is ``PAWLOCK["URL"]`` of the settings, else the environment's ``PAWLOCK_URL``, else that of the first cache on
+    Redis, with the login and all else in its ``OPTIONS``, else what ``pawlock.connect()`` finds. Other keys of ``PAWLOCK``
+    are options of ``pawlock.connect``, in capitals: ``PAWLOCK = {"URL": ..., "NAMESPACE": "shop", "TTL": 20}``.
 
     Raises:
         ConfigurationError: A setting that can never work.
@@ -78,19 +79,28 @@ def _made_from() -> tuple[Any, dict[str, Any]]:
         return target, options
     if "PAWLOCK_URL" in os.environ:
         return None, options
-    caches: Mapping[str, Any] = getattr(settings, "CACHES", {})
-    for cache in caches.values():
-        if location := _location_of(cache):
-            return location, options
-    return None, options
+    given = getattr(settings, "CACHES", {})
+    return next(
+        (_server_of(alias, given[alias]) for alias in given if _is_redis(given[alias])), None
+    ), options
 
 
-def _location_of(cache: Mapping[str, Any]) -> str:
-    """The URL of a cache on Redis or Valkey, of several its first; "" of another cache."""
-    if not any(word in str(cache.get("BACKEND", "")).lower() for word in ("redis", "valkey")):
-        return ""
-    location: Any = cache.get("LOCATION") or ""
-    first = location if isinstance(location, str) else next(iter(location), "")
+def _is_redis(cache: Mapping[str, Any]) -> bool:
+    backend = str(cache.get("BACKEND", "")).lower()
+    return bool(cache.get("LOCATION")) and ("redis" in backend or "valkey" in backend)
+
+
+def _server_of(alias: str, cache: Mapping[str, Any]) -> Any:
+    """What a cache itself connects with, which knows its ``OPTIONS``; of one without, as a sharded one, its first URL."""
+    from django.core.cache import caches
+
+    made: Any = caches[alias]
+    # That of django-redis and django-valkey, else that of Django.
+    clients: Any = getattr(made, "client", None) or getattr(made, "_cache", None)
+    with contextlib.suppress(AttributeError, NotImplementedError):
+        return clients.get_client(write=True)
+    location: Any = cache["LOCATION"]
+    first = location if isinstance(location, str) else next(iter(location))
     url = str(first).split(",")[0].split(";")[0]
     return "redis" + url.removeprefix("valkey") if url.startswith(("valkey://", "valkeys://")) else url
 
