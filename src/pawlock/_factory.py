@@ -17,7 +17,7 @@ from pawlock._environment import check_known, from_environment
 from pawlock._inside import after_fork
 from pawlock._template import Template, Unfilled, escape, plain
 from pawlock.core.key import Key
-from pawlock.core.names import check_namespace, key_of, wake_prefix
+from pawlock.core.names import MAX_NAME_BYTES, check_namespace, helper_key, key_of, wake_prefix
 from pawlock.core.options import LockOptions, Seconds, check_callback
 from pawlock.core.plan import ASKERS, Plan
 from pawlock.core.primitive import Namespace
@@ -212,7 +212,9 @@ def plan_of(
     """
     values = given.values()
     types = tuple(map(type, values))
-    if name.__class__ is not str or not _PLAIN_VALUES.issuperset(types):
+    # A key may be long: such plans are not kept.
+    short = name.__class__ is str or (isinstance(name, Key) and len(name.key) <= MAX_NAME_BYTES)
+    if not short or not _PLAIN_VALUES.issuperset(types):
         return _new_plan(settings, kind, name, given)
     # To a dict, True equals 1, and is no valid ttl: the types are part of the key.
     key = (kind, name, *given, *values, *types)
@@ -261,18 +263,24 @@ def plan_of_key(settings: Settings, kind: str, key: Key, given: Mapping[str, Any
             )
         refuse_on_quorum(settings, kind)
         check_for_quorum(settings.redlock, options)
-    if key.wire == "plain":
-        _check_slots(settings, key)
+    _check_slots(settings, key)
     return exclusive_plan(settings.engine.mutex_at(kind, key, options, sharded=settings.sharded), options)
 
 
 def _check_slots(settings: Settings, key: Key) -> None:
-    """Refuse a list that the script of a release cannot reach: in a cluster it may lie on another node."""
-    if not settings.sharded or key.wake is None or key.wake[0] != "push":
+    """Refuse what a script of the key cannot reach: in a cluster it may lie on another node."""
+    if not settings.sharded:
         return
     from pawlock.topology.cluster import slot_of
 
-    if slot_of(key.wake[1].encode()) != slot_of(key.key.encode()):
+    slot = slot_of(key.key.encode(errors="surrogateescape"))
+    if slot_of(helper_key(key.key, "").encode(errors="surrogateescape")) != slot:
+        raise NotSupported(
+            f"{key.name!r} has a }} and no hash tag, so no other key has its slot in a cluster: use another key"
+        )
+    if key.wake is None or key.wake[0] != "push":
+        return
+    if slot_of(key.wake[1].encode(errors="surrogateescape")) != slot:
         raise NotSupported(
             f"{key.name!r} wakes waiters by the list {key.wake[1]!r}, which has another hash slot in a cluster: "
             "use a name with one pair of braces, or pawlock.Key(key) without wake"

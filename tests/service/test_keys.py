@@ -180,7 +180,11 @@ def test_a_name_is_those_bytes_and_no_others(service: App, server: Server) -> No
         held = service.ask("POST", f"/v1/ns/pawlock/{kind}/{quote(text)}/acquire", {})
         assert (held.status, held.body["name"]) == (200, text)
         assert server.command("EXISTS", key.format(text)) == 1
-    for bad in ("a%00b", "%25", "%2E%2E"):
+    for escaped, text in (("%25", "%"), ("%7Ba%7D%7Bb%7D", "{a}{b}")):
+        held = service.ask("POST", f"/v1/ns/pawlock/key/{escaped}/acquire", {})
+        assert (held.status, held.body["name"]) == (200, text)
+        assert server.command("EXISTS", text) == 1
+    for bad in ("a%00b", "a%0D%0Ab", "%2E%2E", "%FF"):
         assert service.ask("POST", f"/v1/ns/pawlock/key/{bad}/acquire", {}).status in (400, 422)
 
 

@@ -132,6 +132,14 @@ def test_helper_keys_without_a_namespace(name: str, other: str, suffix: str, oth
         key_of("", helper)
 
 
+@given(st.text("a{}", min_size=1, max_size=9), st.sampled_from(SUFFIXES))
+def test_the_helper_keys_of_a_key_that_others_share(key: str, suffix: str) -> None:
+    """In the slot of the key, whatever its braces; there is none for a closing brace outside of a tag."""
+    helper = helper_key(pawlock.Key(key).key, suffix)
+    assert helper.startswith((key, "{" + key))
+    assert slot_part(helper) == slot_part(key) or ("}" in key and slot_part(key) == key)
+
+
 def test_braces_that_make_no_tag_are_refused_without_a_namespace() -> None:
     for name in ("a{b", "b}", "{}", "a{}b", "}{", "{a}{b}", "{{a}}", "{a", "a{b}%"):
         with case(name), pytest.raises(pawlock.ConfigurationError, match="needs escaping"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast, overload
 
-from pawlock.core.names import key_of
+from pawlock.core.names import check_text
 from pawlock.core.options import check_choice
 from pawlock.errors import ConfigurationError
 
@@ -26,7 +26,7 @@ class Key:
     ``Key.python_redis_lock``, ``Key.redisson``, … In ``lease.name``, errors and logs it is ``key:`` and the key.
 
     Args:
-        key: 1 to 200 bytes of text, without control characters or ``%``; at most one pair of braces.
+        key: Any text but the empty one, byte for byte. Bytes that are no UTF-8 are written as ``os.fsdecode`` does.
         wire: How its holder is stored: ``"plain"`` (default), a string with an expiry, as ``SET NX PX`` writes;
             ``"redisson"``, a hash of one field.
         wake: What a release that leaves the key free sends to sleeping waiters of others; None (default): nothing.
@@ -44,9 +44,8 @@ class Key:
     fence: Literal["own", "redisson"] = "own"
 
     def __post_init__(self) -> None:
-        if isinstance(cast("object", self.key), Key):
-            raise ConfigurationError("a Key must be made of text, and this is a Key already: use it as it is")
-        key_of("", self.key)
+        if not check_text(self.key, "key", raw=True):
+            raise ConfigurationError("key must be at least 1 byte, got an empty string")
         check_choice(self.wire, "wire", ("plain", "redisson"))
         check_choice(self.fence, "fence", ("own", "redisson"))
         if self.wire == "plain" and self.fence != "own":
@@ -60,8 +59,8 @@ class Key:
 
     @property
     def name(self) -> str:
-        """What it is called in ``lease.name``, errors and logs."""
-        return f"key:{self.key}"
+        """What it is called in ``lease.name``, errors and logs; what is no text stands as an escape."""
+        return "key:" + self.key.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
     @classmethod
     def redisson(cls, name: str, *, fenced: bool = False) -> Key:
@@ -175,12 +174,12 @@ def _check_wake(wake: object) -> None:
     # By hand: what a caller without a type checker gives comes here too.
     match wake:
         case ("publish", str(target), str(message)):
-            right = len(message.encode()) <= _LONGEST_WAKE
+            right = len(message.encode(errors="replace")) <= _LONGEST_WAKE
         case ("push", str(target), int(ttl_ms)) if not isinstance(ttl_ms, bool):
             right = 1 <= ttl_ms <= _LONGEST_PUSH_MS
         case _:
             target, right = "", False
-    if not right or not 1 <= len(target.encode()) <= _LONGEST_WAKE:
+    if not right or not 1 <= len(target.encode(errors="replace")) <= _LONGEST_WAKE:
         form = "('publish', channel, message) or ('push', list, ttl_ms)"
         most = f"texts of at most {_LONGEST_WAKE} bytes, ttl_ms 1 to {_LONGEST_PUSH_MS}"
         raise ConfigurationError(f"wake must be {form}, {most}; got {wake!r:.60}")

@@ -5,7 +5,7 @@ the escape itself, and a ``:`` in a namespace would let ``a:b`` + ``c`` meet ``a
 as ``%XX``. The helper keys wrap the key in braces, so that a cluster keeps them together, and carry the wire version.
 
 Without a namespace the name is the key, and may have one pair of braces (``lock:{order}``), as names in a cluster often
-do: its helper keys then carry the same pair.
+do: its helper keys then carry the same pair. A key that programs of other libraries share may have anything in it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NAME_UNSAFE = re.compile("[%{}\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _TAGGED = re.compile("[^{}]*[{][^{}]+[}][^{}]*")
 _TAG_BRACES = re.compile("[{}]")
+_BEGINS_TAGGED = re.compile("[^{]*[{][^}]+[}]")
 _RESERVED = re.compile(r"(?:^\{.*\}|:pawlock):(?:fence$|\d+:)")
 _NAMESPACE_UNSAFE = re.compile("[%{}:\x00-\x20\x7f-\x9f\u2028\u2029*?\\[\\]]")
 
@@ -45,8 +46,8 @@ def _escape_char(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match.group().encode())
 
 
-def check_text(value: object, what: str) -> str:
-    """Text of at most 200 bytes.
+def check_text(value: object, what: str, *, raw: bool = False) -> str:
+    """Text of at most 200 bytes; if ``raw``, of any length, in which a surrogate may stand for a byte that is no text.
 
     Raises:
         ConfigurationError: It is none.
@@ -56,10 +57,10 @@ def check_text(value: object, what: str) -> str:
         hint = " (decode the bytes first)" if isinstance(value, bytes) else ""
         raise ConfigurationError(f"{what} must be a str, got {kind}{hint}")
     try:
-        size = len(value.encode())
+        size = len(value.encode(errors="surrogateescape" if raw else "strict"))
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"{what} is not valid text: lone surrogate at {error.start}") from None
-    if size > MAX_NAME_BYTES:
+    if size > MAX_NAME_BYTES and not raw:
         raise ConfigurationError(f"{what} must be at most {MAX_NAME_BYTES} bytes in UTF-8, got {size}")
     return value
 
@@ -123,7 +124,7 @@ def _bare(name: str) -> str:
 
 def helper_key(key: str, suffix: str) -> str:
     """The key of a helper structure of ``key``, in the same hash slot."""
-    if "{" in key:
+    if "{" in key and _BEGINS_TAGGED.match(key):
         # Only without a namespace; braces around braces would mean another slot.
         return f"{key}:pawlock:{suffix}"
     return "{" + key + "}:" + suffix

@@ -21,7 +21,7 @@ __all__ = ["Named", "apart", "helper", "pack", "packed"]
 
 def pack(*words: str | int) -> bytes:
     """Words as they stand inside a request."""
-    return pack_words(*[str(word).encode() for word in words])
+    return pack_words(*[str(word).encode(errors="surrogateescape") for word in words])
 
 
 packed: Callable[..., bytes] = lru_cache(maxsize=1024)(pack)

@@ -114,7 +114,7 @@ class RedlockMutex(Mutex):
         Always with a tombstone: of some nodes nobody has waited for the vote, and what is sent over another connection
         may come before it.
         """
-        keys = pack_words(self.key.encode(), self._dead + token.encode())
+        keys = pack_words(self.key.encode(errors="surrogateescape"), self._dead + token.encode())
         return _call(_LEAVE, keys, token, max(tomb_ms, TOMB_MS), close_ms)
 
 

@@ -121,7 +121,7 @@ class Routed:
         there = _ATTACHED.search(_checked(info, bytes))
         # Not sooner: a script that the server did not know was sent again, and only what stands before it is covered.
         left = max(0.001, end - monotonic())
-        key = helper_key(first_key(calls[0].body).decode(), f"{WIRE_VERSION}:wait").encode()
+        key = helper_key(first_key(calls[0].body).decode("latin-1"), f"{WIRE_VERSION}:wait").encode("latin-1")
         wait = b"WAIT", b"%d" % replicas, b"%d" % max(1, int(left * 1000 * _SHARE))
         _, count = await exchange([(b"SET", key, b"1", b"PX", b"1"), wait], left)
         count = min(_checked(count, int), int(there[1])) if there else 0

@@ -212,7 +212,7 @@ def test_the_same_key_twice_is_refused(server: Server) -> None:
         for other in ("stock", pawlock.Key("stock")):
             with pytest.raises(pawlock.ConfigurationError, match="twice"):
                 client.multi_lock([pawlock.Key("stock"), other])
-    for wrong in ("", "a%b", "a{b", "x" * 201, "{stock}:fence"):
+    for wrong in ("", "\ud800"):
         with pytest.raises(pawlock.ConfigurationError):
             pawlock.Key(wrong)
 

@@ -59,8 +59,8 @@ class Mutex(Named):
         self.name: str = name
         self.key: str = key
         # In few steps: many programs make a lock for each thing that they work on.
-        word, root = key.encode(), helper_key(key, "").encode()
-        size = len(root)
+        word = key.encode(errors="surrogateescape")
+        size = len(root := helper_key(key, "").encode(errors="surrogateescape"))
         two = b"$%d\r\n%b\r\n$%d\r\n%b%b\r\n" % (len(word), word, size + len(_FENCE), root, _FENCE)
         self._two = len(two)
         self._keys = two + _REST % (size + len(_QUEUE), root, size + len(_TICKETS), root)
