@@ -46,7 +46,7 @@ _COMMON = {
 _STEMS = {"permits": "permits", "latch": "latch", "barrier": "barrier"}
 _RULES = {
     "key": "the name's key K is <namespace>:<escaped name>; names.json has examples",
-    "suffix": "'' is K itself; any other is {K}:<suffix>, or K:pawlock:<suffix> if K contains a brace",
+    "suffix": "'' is K itself; any other is {K}:<suffix>, or K:pawlock:<suffix> if K has a hash tag",
     "rwlock": "the permits scripts serve read-write locks too, with 1:rwlock instead of 1:permits",
     "namespace": "of the namespace scripts, K is the namespace ('pawlock:' without one)",
     "election": "K is <namespace>:%election:<escaped name>; of the once scripts, <namespace>:%once:<escaped name>",

@@ -9,9 +9,10 @@ local token, DEAD = ARGV[1], KEYS[5]
 local value = call('GET', NAME)
 local holding = value == token
 local head = call('ZRANGE', QUEUE, 0, 0)[1]
--- A fence that is kept for long outlives the lease by far, and needs no look.
 local quick = ARGV[2] == '0' and ARGV[3] == '0'
-if holding and not head and quick and ARGV[4] - 3600000 >= 0 then
+-- A fence that is kept for long outlives the lease by far, and needs no look; else one that the lease did not prolong
+-- needs no trim.
+if holding and not head and quick and (ARGV[4] - 3600000 >= 0 or call('PTTL', FENCE) <= tonumber(ARGV[4])) then
   call('DEL', NAME)
   return {'R', RID}
 end
