@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import os
 import pickle
 import subprocess
@@ -33,30 +32,9 @@ from pawlock.compat.redis import (
     RedisLocks,
 )
 from tests.integrations.compat import django_redis, redis_py
+from tests.integrations.compat.apis import Api
 from tests.support.pace import pace
 from tests.support.servers import Server
-
-
-class Api:
-    """Both drop-ins behind one spelling: what a coroutine returns is awaited here."""
-
-    def __init__(self, url: str, *, asynchronous: bool) -> None:
-        self.loop = asyncio.Runner() if asynchronous else None
-        self.client: Any = (redis.asyncio if asynchronous else redis).Redis.from_url(url)
-        self.lock_class: Any = AsyncLock if asynchronous else Lock
-
-    def lock(self, name: str | pawlock.Key, **options: object) -> Any:
-        return self.client.lock(name, lock_class=self.lock_class, **options)
-
-    def run(self, value: Any) -> Any:
-        return self.loop.run(value) if inspect.iscoroutine(value) and self.loop else value
-
-    def close(self) -> None:
-        if self.loop:
-            self.run(self.client.aclose())
-            self.loop.close()
-        else:
-            self.client.close()
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -166,7 +144,7 @@ def test_errors_are_those_of_redis_py_and_of_pawlock_at_once(api: Api, theirs: r
     assert theirs.get("job") == b"another", "what another holds is left alone"
     again = pickle.loads(pickle.dumps(lost.value))
     assert (type(again), str(again), again.lock_name) == (LockNotOwnedError, str(lost.value), "job")
-    for arguments in ({"token": "mine"}, {"blocking_timeout": -1}, {"blocking_timeout": float("nan")}):
+    for arguments in ({"token": "mine"}, {"blocking_timeout": "5"}, {"blocking_timeout": float("nan")}):
         with pytest.raises(ValueError, match=r"token|blocking_timeout"):
             api.run(lock.acquire(**arguments))
     with pytest.raises(ValueError, match="ttl"):

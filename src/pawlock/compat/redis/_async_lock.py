@@ -11,7 +11,18 @@ import redis.asyncio.lock
 import redis.exceptions
 
 import pawlock
-from pawlock.compat.redis._shared import Clients, LockError, Settings, longer, seconds, translated
+from pawlock.compat.redis._shared import (
+    CONNECT,
+    Clients,
+    LockError,
+    LockNotOwnedError,
+    Settings,
+    as_bytes,
+    longer,
+    seconds,
+    text_of_ours,
+    translated,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncLock", "AsyncRedis", "AsyncRedisLocks"]
 
 _log = logging.getLogger("pawlock.compat")
-_clients: Clients[AsyncClient] = Clients(lambda client: pawlock.connect_async(client, namespace=""))
+_clients: Clients[AsyncClient] = Clients(lambda client: pawlock.connect_async(client, **CONNECT))
 _in_use: weakref.WeakSet[AsyncLock] = weakref.WeakSet()
 """Locks that are held or waited for."""
 
@@ -54,8 +65,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
 
     Args:
         redis: A client of redis-py: its address and login are taken over, nothing is sent through its pool.
-        name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
-            one pair of braces. Or a ``pawlock.Key``, for a key that programs of other libraries lock too.
+        name: The name, which is the key, byte for byte: whatever redis-py takes but an empty one. Or a ``pawlock.Key``.
         timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
         sleep: Not used: a waiter is woken.
         blocking: Whether ``acquire`` waits; default True.
@@ -84,9 +94,8 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             (blocking, thread_local, raise_on_release_error),
         )
 
-    async def acquire(  # type: ignore[override] # redis-py gives its own return no type
+    async def acquire(
         self,
-        sleep: float | None = None,  # noqa: ARG002 - redis-py's signature
         blocking: bool | None = None,  # noqa: FBT001 - redis-py's signature
         blocking_timeout: float | None = None,
         token: object = None,
@@ -94,7 +103,6 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         """Acquire the lock: True once it is held, False if it is still held by another at the end of the wait.
 
         Args:
-            sleep: As for the class.
             blocking: Whether to wait; default: the lock's own.
             blocking_timeout: Seconds to wait at most; default: the lock's own.
             token: Not supported: pawlock's tokens are secrets that it makes itself.
@@ -122,6 +130,17 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             if self.lease is None:
                 _in_use.discard(self)
 
+    async def do_acquire(self, token: object) -> bool:  # noqa: ARG002 - redis-py's signature
+        """Not supported, as ``acquire(token=…)``.
+
+        Args:
+            token: Of the caller's own choice.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise self._no_token()
+
     async def release(self) -> None:
         """Release the lock; its next waiter is served at once.
 
@@ -130,17 +149,44 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             LockNotOwnedError: It expired or was taken before.
             BackendUnavailable: The server did not answer; the TTL frees the lock at the latest.
         """
-        lease: AsyncLease = self._held("release", fixed=False)
+        token = self._token("release")
+        try:
+            await self.do_release(token)
+        except LockNotOwnedError:
+            self._let_go(token)
+            raise
+        # Only now: after a release that was cancelled, or that the server did not answer, the caller may release again.
+        self._let_go(token)
+
+    async def do_release(self, expected_token: str | bytes) -> None:
+        """Release the lock that a token stands for, whoever acquired it.
+
+        Args:
+            expected_token: What ``local.token`` was where it was acquired, by pawlock or by redis-py.
+
+        Raises:
+            LockNotOwnedError: It is not held under that token.
+            BackendUnavailable: The server did not answer; the TTL frees the lock at the latest.
+        """
+        token = as_bytes(expected_token)
+        lease: AsyncLease | None = self._lease_of(token)
         try:
             with translated():
-                await lease.release()
+                if lease is not None:
+                    await lease.release()
+                elif ours := text_of_ours(token):
+                    await _client_of(self.redis).release(self._what, ours)
+                elif not await self.redis.eval(self.LUA_RELEASE_SCRIPT, 1, self._where, token):
+                    raise self._not_owned("release")
         except (pawlock.NotHeld, pawlock.LeaseLost) as error:
-            self._let_go()
-            _in_use.discard(self)
+            self._done_with(lease)
             raise self._not_owned("release", error) from error
-        # Only now: after a release that was cancelled half way the caller may release again.
-        self._let_go()
-        _in_use.discard(self)
+        self._done_with(lease)
+
+    def _done_with(self, lease: AsyncLease | None) -> None:
+        # Another task may have got the lock through this object meanwhile.
+        if self.lease in (None, lease):
+            _in_use.discard(self)
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002
         """Add to the remaining life of a lock with a ``timeout``, or replace it.
@@ -153,9 +199,23 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             LockError: It is not held, or has no timeout.
             LockNotOwnedError: It expired or was taken before.
         """
-        lease: AsyncLease = self._held("extend", fixed=True)
-        more = seconds(additional_time, "additional_time")
-        return await self._set_life(lease, more if replace_ttl else longer(lease, more), "extend")
+        self._token("extend", fixed=True)
+        return await self.do_extend(additional_time, replace_ttl)
+
+    async def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:  # noqa: FBT001
+        """What ``extend`` calls.
+
+        Args:
+            additional_time: As there.
+            replace_ttl: As there.
+
+        Raises:
+            LockError: It is not held.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        return await self._set_life(
+            "extend", seconds(additional_time, "additional_time"), adds=not replace_ttl
+        )
 
     async def reacquire(self) -> Literal[True]:
         """Set the remaining life of a lock back to its ``timeout``.
@@ -164,13 +224,34 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             LockError: It is not held, or has no timeout.
             LockNotOwnedError: It expired or was taken before.
         """
-        lease: AsyncLease = self._held("reacquire", fixed=True)
-        return await self._set_life(lease, seconds(self.timeout, "timeout"), "reacquire")
+        self._token("reacquire", fixed=True)
+        return await self.do_reacquire()
 
-    async def _set_life(self, lease: AsyncLease, ttl: float, what: str) -> Literal[True]:
+    async def do_reacquire(self) -> Literal[True]:
+        """What ``reacquire`` calls.
+
+        Raises:
+            LockError: It is not held.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        return await self._set_life("reacquire", seconds(self.timeout, "timeout"), adds=False)
+
+    async def _set_life(self, what: str, life: float, *, adds: bool) -> Literal[True]:
+        token = self._token(what)
+        lease: AsyncLease | None = self._lease_of(token)
         try:
             with translated():
-                await lease.extend(ttl)
+                if lease is not None:
+                    await lease.extend(longer(lease, life) if adds else life)
+                elif ours := text_of_ours(token):
+                    client = _client_of(self.redis)
+                    found = await client.inspect(self._what, waiters=0)
+                    left = found.ttl_left if adds and found.held and not found.foreign else 0.0
+                    await client.extend(self._what, ours, left + life)
+                else:
+                    words = token, int(life * 1000), "0" if adds else "1"
+                    if not await self.redis.eval(self.LUA_EXTEND_SCRIPT, 1, self._where, *words):
+                        raise self._not_owned(what)
         except (pawlock.NotHeld, pawlock.LeaseLost) as error:
             raise self._not_owned(what, error) from error
         return True
@@ -182,8 +263,11 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
 
     async def owned(self) -> bool:
         """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
-        lease = self.lease
-        if lease is None or lease.lost:
+        lease, token = self.lease, getattr(self.local, "token", None)
+        if lease is None:
+            stored = token and await self.redis.get(self._where)
+            return bool(stored) and as_bytes(stored) == as_bytes(token)
+        if lease.lost:
             return False
         with translated():
             found = await _client_of(self.redis).inspect(self._what, waiters=0)
@@ -192,7 +276,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
     async def __aenter__(self) -> Self:
         if await self.acquire():
             return self
-        raise LockError("Unable to acquire lock within the time specified", self._key)
+        raise LockError("Unable to acquire lock within the time specified", self._shown)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -202,7 +286,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         except (redis.exceptions.LockError, pawlock.BackendError) as failed:
             if error is not None:
                 # The body failed already: its own exception is what the caller has to see.
-                error.add_note(f"the release of the lock {self._key!r} failed as well: {failed}")
+                error.add_note(f"the release of the lock {self._shown!r} failed as well: {failed}")
             elif self.raise_on_release_error or isinstance(failed, pawlock.BackendError):
                 raise
             else:

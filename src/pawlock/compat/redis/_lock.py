@@ -11,11 +11,15 @@ import redis.lock
 
 import pawlock
 from pawlock.compat.redis._shared import (
+    CONNECT,
     Clients,
     LockError,
+    LockNotOwnedError,
     Settings,
+    as_bytes,
     longer,
     seconds,
+    text_of_ours,
     translated,
 )
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Lock", "Redis", "RedisLocks"]
 
 _log = logging.getLogger("pawlock.compat")
-_clients: Clients[Client] = Clients(lambda client: pawlock.connect(client, namespace=""))
+_clients: Clients[Client] = Clients(lambda client: pawlock.connect(client, **CONNECT))
 
 
 class Lock(Settings, redis.lock.Lock):
@@ -33,8 +37,7 @@ class Lock(Settings, redis.lock.Lock):
 
     Args:
         redis: A client of redis-py: its address and login are taken over, nothing is sent through its pool.
-        name: The name, which is the key. Text of at most 200 bytes, without control characters and ``%``, with at most
-            one pair of braces. Or a ``pawlock.Key``, for a key that programs of other libraries lock too.
+        name: The name, which is the key, byte for byte: whatever redis-py takes but an empty one. Or a ``pawlock.Key``.
         timeout: TTL in seconds, at least 0.05, not renewed. None (default) or 0: 30 seconds, renewed while it is held.
         sleep: Not used: a waiter is woken.
         blocking: Whether ``acquire`` waits; default True.
@@ -96,6 +99,17 @@ class Lock(Settings, redis.lock.Lock):
             self._took(lease)
         return lease is not None
 
+    def do_acquire(self, token: object) -> bool:  # noqa: ARG002 - redis-py's signature
+        """Not supported, as ``acquire(token=…)``.
+
+        Args:
+            token: Of the caller's own choice.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        raise self._no_token()
+
     def release(self) -> None:
         """Release the lock; its next waiter is served at once.
 
@@ -104,11 +118,35 @@ class Lock(Settings, redis.lock.Lock):
             LockNotOwnedError: It expired or was taken before.
             BackendUnavailable: The server did not answer; the TTL frees the lock at the latest.
         """
-        lease: Lease = self._held("release", fixed=False)
-        self._let_go()
+        token = self._token("release")
+        try:
+            self.do_release(token)
+        except LockNotOwnedError:
+            self._let_go(token)
+            raise
+        # Only now: after a release that the server did not answer the caller may release again.
+        self._let_go(token)
+
+    def do_release(self, expected_token: str | bytes) -> None:
+        """Release the lock that a token stands for, whoever acquired it.
+
+        Args:
+            expected_token: What ``local.token`` was where it was acquired, by pawlock or by redis-py.
+
+        Raises:
+            LockNotOwnedError: It is not held under that token.
+            BackendUnavailable: The server did not answer; the TTL frees the lock at the latest.
+        """
+        token = as_bytes(expected_token)
+        lease: Lease | None = self._lease_of(token)
         try:
             with translated():
-                lease.release()
+                if lease is not None:
+                    lease.release()
+                elif ours := text_of_ours(token):
+                    _clients.of(self.redis).release(self._what, ours)
+                elif not self.redis.eval(self.LUA_RELEASE_SCRIPT, 1, self._where, token):
+                    raise self._not_owned("release")
         except (pawlock.NotHeld, pawlock.LeaseLost) as error:
             raise self._not_owned("release", error) from error
 
@@ -123,9 +161,21 @@ class Lock(Settings, redis.lock.Lock):
             LockError: It is not held, or has no timeout.
             LockNotOwnedError: It expired or was taken before.
         """
-        lease: Lease = self._held("extend", fixed=True)
-        more = seconds(additional_time, "additional_time")
-        return self._set_life(lease, more if replace_ttl else longer(lease, more), "extend")
+        self._token("extend", fixed=True)
+        return self.do_extend(additional_time, replace_ttl)
+
+    def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:  # noqa: FBT001
+        """What ``extend`` calls.
+
+        Args:
+            additional_time: As there.
+            replace_ttl: As there.
+
+        Raises:
+            LockError: It is not held.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        return self._set_life("extend", seconds(additional_time, "additional_time"), adds=not replace_ttl)
 
     def reacquire(self) -> Literal[True]:
         """Set the remaining life of a lock back to its ``timeout``.
@@ -134,13 +184,34 @@ class Lock(Settings, redis.lock.Lock):
             LockError: It is not held, or has no timeout.
             LockNotOwnedError: It expired or was taken before.
         """
-        lease: Lease = self._held("reacquire", fixed=True)
-        return self._set_life(lease, seconds(self.timeout, "timeout"), "reacquire")
+        self._token("reacquire", fixed=True)
+        return self.do_reacquire()
 
-    def _set_life(self, lease: Lease, ttl: float, what: str) -> Literal[True]:
+    def do_reacquire(self) -> Literal[True]:
+        """What ``reacquire`` calls.
+
+        Raises:
+            LockError: It is not held.
+            LockNotOwnedError: It expired or was taken before.
+        """
+        return self._set_life("reacquire", seconds(self.timeout, "timeout"), adds=False)
+
+    def _set_life(self, what: str, life: float, *, adds: bool) -> Literal[True]:
+        token = self._token(what)
+        lease: Lease | None = self._lease_of(token)
         try:
             with translated():
-                lease.extend(ttl)
+                if lease is not None:
+                    lease.extend(longer(lease, life) if adds else life)
+                elif ours := text_of_ours(token):
+                    client = _clients.of(self.redis)
+                    found = client.inspect(self._what, waiters=0)
+                    left = found.ttl_left if adds and found.held and not found.foreign else 0.0
+                    client.extend(self._what, ours, left + life)
+                else:
+                    words = token, int(life * 1000), "0" if adds else "1"
+                    if not self.redis.eval(self.LUA_EXTEND_SCRIPT, 1, self._where, *words):
+                        raise self._not_owned(what)
         except (pawlock.NotHeld, pawlock.LeaseLost) as error:
             raise self._not_owned(what, error) from error
         return True
@@ -152,8 +223,11 @@ class Lock(Settings, redis.lock.Lock):
 
     def owned(self) -> bool:
         """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
-        lease = self.lease
-        if lease is None or lease.lost:
+        lease, token = self.lease, getattr(self.local, "token", None)
+        if lease is None:
+            stored = token and self.redis.get(self._where)
+            return bool(stored) and as_bytes(stored) == as_bytes(token)
+        if lease.lost:
             return False
         with translated():
             found = _clients.of(self.redis).inspect(self._what, waiters=0)
@@ -162,7 +236,7 @@ class Lock(Settings, redis.lock.Lock):
     def __enter__(self) -> Self:
         if self.acquire():
             return self
-        raise LockError("Unable to acquire lock within the time specified", self._key)
+        raise LockError("Unable to acquire lock within the time specified", self._shown)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -172,7 +246,7 @@ class Lock(Settings, redis.lock.Lock):
         except (redis.exceptions.LockError, pawlock.BackendError) as failed:
             if error is not None:
                 # The body failed already: its own exception is what the caller has to see.
-                error.add_note(f"the release of the lock {self._key!r} failed as well: {failed}")
+                error.add_note(f"the release of the lock {self._shown!r} failed as well: {failed}")
             elif self.raise_on_release_error or isinstance(failed, pawlock.BackendError):
                 raise
             else:

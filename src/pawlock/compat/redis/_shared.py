@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
+import re
 import threading
-from collections.abc import Callable, Generator
-from types import SimpleNamespace
+from collections.abc import Callable, Generator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from numbers import Real
+from sys import float_info
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Generic, TypeVar, cast
 
 import redis.exceptions as theirs
 
 import pawlock
 
-__all__ = ["Clients", "LockError", "LockNotOwnedError", "Settings", "longer", "seconds", "translated"]
+__all__ = [
+    "CONNECT",
+    "Clients",
+    "LockError",
+    "LockNotOwnedError",
+    "Settings",
+    "as_bytes",
+    "longer",
+    "seconds",
+    "text_of_ours",
+    "translated",
+]
 
 C = TypeVar("C")
+
+CONNECT: Mapping[str, Any] = MappingProxyType({"namespace": "", "fence_ttl": 50})
+"""How the client behind a pool is made. Programs have a lock for each order, on servers that were sized for keys that go
+with the release: the record of fencing tokens stays for less than a minute."""
+
+_OURS = re.compile(r"[0-9A-Za-z]{22,}@")
 
 
 class LockError(theirs.LockError, pawlock.PawlockError):
@@ -109,15 +132,47 @@ class Clients(Generic[C]):
         return cast("dict[str, C]", keeper.__dict__).pop(self._KEPT_AS, None)
 
 
-def seconds(value: object, what: str) -> float:
+def seconds(value: object, what: str, *, least: float = 0.0, most: float = float_info.max) -> float:
     """A number of seconds that was given where redis-py takes one.
 
     Raises:
-        ConfigurationError: It is no finite number, or negative.
+        ConfigurationError: It is no number, or none of these.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    number: Any = value
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal) or not least <= number <= most:
         raise pawlock.ConfigurationError(f"{what} must be a number of seconds, 0 or more; got {value!r}")
-    return float(value)
+    return float(number)
+
+
+def as_bytes(value: object) -> bytes:
+    """What redis-py sends of a name or a token: of text UTF-8, whatever the encoding of its client, as hiredis packs it.
+
+    Raises:
+        DataError: redis-py does not send such a thing.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(cast("bytes", value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise theirs.DataError(f"a name is text, bytes or a number, not {type(value).__name__}")
+    return str(value).encode()
+
+
+@lru_cache(maxsize=64)
+def _key_of(sent: bytes) -> pawlock.Key:
+    # Programs that did not move poll, and so does pawlock for a key that it shares with them; its own waiters hear this.
+    channel = f"pawlock:wake:{hashlib.sha256(sent).hexdigest()}"
+    return pawlock.Key(sent.decode(errors="surrogateescape"), wake=("publish", channel, "free"))
+
+
+def text_of_ours(token: bytes) -> str:
+    """The text of a token that pawlock made; "" of one of redis-py, or of a caller's own choice."""
+    with contextlib.suppress(UnicodeDecodeError):
+        text = token.decode()
+        if _OURS.match(text):
+            return text
+    return ""
 
 
 def longer(lease: Any, more: float) -> float:
@@ -143,7 +198,8 @@ class Settings:
         blocking_timeout: Seconds that it waits at most; None: as long as it takes.
         thread_local: Whether a thread sees only what it acquired itself.
         raise_on_release_error: Whether leaving a ``with`` block raises where the lock was lost.
-        local: ``local.token`` is the value of the key while the lock is held, else None.
+        local: ``local.token`` is the value of the key while the lock is held, else None. Who puts it into another lock
+            of that name, also in another process, may release and extend it there.
     """
 
     lua_release: Any = None
@@ -172,7 +228,7 @@ class Settings:
         self.raise_on_release_error: bool = bool(raise_on_release_error)
         self.local = threading.local() if self.thread_local else SimpleNamespace()
         self.local.token = None
-        self.local.lease = None
+        self.local.mine = None
         self._made: tuple[Any, ...] = (None,)
 
     def _lock(self, client: Any) -> Any:
@@ -186,17 +242,25 @@ class Settings:
         """Nothing to register: pawlock brings its own scripts. Here since redis-py has it."""
 
     @property
-    def _what(self) -> str | pawlock.Key:
-        """What pawlock is asked to lock."""
-        return self.name if isinstance(self.name, pawlock.Key) else self._key
+    def _what(self) -> pawlock.Key:
+        """What pawlock is asked to lock: the key that redis-py makes of the name, byte for byte."""
+        if isinstance(self.name, pawlock.Key):
+            return self.name
+        return _key_of(as_bytes(self.name))
 
     @property
-    def _key(self) -> str:
+    def _where(self) -> bytes:
+        """The key, for redis-py's own scripts."""
+        return self._what.key.encode(errors="surrogateescape")
+
+    @property
+    def _shown(self) -> str:
+        """The name in errors."""
         if isinstance(self.name, pawlock.Key):
             return self.name.key
-        if isinstance(self.name, str):
-            return self.name
-        return bytes(self.name).decode()
+        if type(self.name) in (bytes, memoryview):
+            return as_bytes(self.name).decode(errors="backslashreplace")
+        return str(self.name)
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -211,54 +275,81 @@ class Settings:
     ) -> tuple[bool, float | None]:
         """Whether to wait, and how long at most."""
         if token is not None:
-            raise pawlock.ConfigurationError(
-                "acquire(token=…) is not supported: the token is a secret of 128 random bits that pawlock makes for each "
-                "acquisition; read it from lock.local.token, or pass a held lock on with lock.lease.detach()"
-            )
+            raise self._no_token()
         wanted = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        limit = None if wanted is None else seconds(wanted, "blocking_timeout")
+        # A deadline that is over is no mistake: redis-py asks once.
+        limit = (
+            None
+            if wanted is None
+            else max(0.0, seconds(wanted, "blocking_timeout", least=-math.inf, most=math.inf))
+        )
         if not (self.blocking if blocking is None else blocking):
             return False, 0.0
         return True, limit
 
-    def _took(self, lease: Any) -> None:
-        self.local.lease = lease
-        self.local.token = lease._record.hold.token.encode()  # noqa: SLF001 - lease.token would end local hand-offs
+    @staticmethod
+    def _no_token() -> pawlock.ConfigurationError:
+        """A caller wants to choose the token."""
+        return pawlock.ConfigurationError(
+            "a token of your own is not supported: it is a secret of 128 random bits that pawlock makes for each "
+            "acquisition; call acquire() and read lock.local.token, or pass a held lock on with lock.lease.detach()"
+        )
 
-    def _held(self, what: str, *, fixed: bool) -> Any:
-        """The lease of this lock as this thread may see it."""
-        lease = getattr(self.local, "lease", None)
-        if lease is None:
-            raise LockError(f"Cannot {what} an unlocked lock", self._key)
+    def _took(self, lease: Any) -> None:
+        token = lease.token.encode()
+        self.local.token, self.local.mine = token, (token, lease)
+
+    def _token(self, what: str, *, fixed: bool = False) -> bytes:
+        """The token of this lock as this thread may see it: of what it acquired, or what somebody put there."""
+        token = getattr(self.local, "token", None)
+        if token is None:
+            raise LockError(f"Cannot {what} an unlocked lock", self._shown)
         if fixed and not self.timeout:
             raise LockError(
-                f"Cannot {what} a lock with no timeout: pawlock renews it while it is held", self._key
+                f"Cannot {what} a lock with no timeout: pawlock renews it while it is held", self._shown
             )
-        return lease
+        return as_bytes(token)
 
-    def _let_go(self) -> None:
-        self.local.lease = self.local.token = None
+    def _lease_of(self, token: bytes) -> Any:
+        """The lease that this lock has under that token, or None: it was acquired elsewhere, or is given back.
 
-    def _not_owned(self, what: str, error: BaseException) -> LockNotOwnedError:
-        why = error.text if isinstance(error, pawlock.PawlockError) else str(error)
-        found = LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {why}", self._key)
+        Whether the server knows of the release is asked by the token then.
+        """
+        kept, lease = cast("tuple[bytes, Any]", getattr(self.local, "mine", None) or (b"", None))
+        return lease if kept == token and lease.state != "released" else None
+
+    def _let_go(self, token: bytes) -> None:
+        """Forget a token that is released, unless another task has got the lock through this object meanwhile."""
+        if as_bytes(self.local.token or b"") == token:
+            self.local.token = None
+
+    def _not_owned(self, what: str, error: pawlock.PawlockError | None = None) -> LockNotOwnedError:
+        why = "its token is not at the key" if error is None else error.text
+        found = LockNotOwnedError(f"Cannot {what} a lock that's no longer owned: {why}", self._shown)
         if what != "release":
             found.code = "EXTEND_FAILED"
         return found
 
     @property
     def lease(self) -> Any:
-        """The pawlock lease that this lock holds, or None: ``check()``, ``lost``, ``valid_until``, ``detach()``."""
-        return getattr(self.local, "lease", None)
+        """The pawlock lease that this lock acquired, or None: ``check()``, ``lost``, ``valid_until``, ``detach()``."""
+        token = getattr(self.local, "token", None)
+        return None if token is None else self._lease_of(as_bytes(token))
 
     @property
     def fence(self) -> int:
         """The fencing token of the present acquisition: increases monotonically from holder to holder.
 
         Raises:
-            LockError: The lock is not held.
+            LockError: The lock is not held, or was acquired elsewhere.
         """
-        return int(self._held("read the fencing token of", fixed=False).fence)
+        what = "read the fencing token of"
+        lease = self._lease_of(self._token(what))
+        if lease is None:
+            raise LockError(
+                f"Cannot {what} a lock that was acquired elsewhere: pass it on there", self._shown
+            )
+        return int(lease.fence)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__name__} {self._key!r} timeout={self.timeout}>"
+        return f"<{type(self).__module__}.{type(self).__name__} {self._shown!r} timeout={self.timeout}>"
