@@ -246,6 +246,23 @@ def test_a_scheduler_that_is_only_looked_at_stands_for_nothing(server: Server) -
     client(app).close()
 
 
+def test_a_broker_may_have_options_of_kombus_pool(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PAWLOCK_URL", raising=False)
+    tls = Celery("shop", broker="rediss://h/1?ssl_cert_reqs=CERT_NONE&socket_timeout=5", set_as_current=False)
+    client(tls).close()
+    missing = Celery(
+        "shop", broker="rediss://h?ssl_ca_certs=/no/such.pem&socket_timeout=5", set_as_current=False
+    )
+    with pytest.raises(pawlock.ConfigurationError, match=r"no/such\.pem"):
+        client(missing)
+    app = Celery(
+        "shop", broker=f"{server.url}?socket_timeout=5&health_check_interval=25", set_as_current=False
+    )
+    with client(app).lock("of the broker's server"):
+        assert server.command("EXISTS", "pawlock:of the broker's server") == 1
+    client(app).close()
+
+
 def test_what_can_never_work_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PAWLOCK_URL", raising=False)
 

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode
 
 import pawlock
 
@@ -16,6 +17,7 @@ __all__ = ["client", "mapping", "target_of"]
 
 _made: weakref.WeakKeyDictionary[Any, tuple[Any, pawlock.Client]] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
+_OF_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
 os.register_at_fork(after_in_child=lambda: globals().update(_making=threading.Lock()))
 
 
@@ -23,8 +25,8 @@ def client(app: Any) -> pawlock.Client:
     """The client of an application in this process; the same at each call.
 
     Its server is ``app.conf.pawlock["url"]``, else the environment's ``PAWLOCK_URL``, else the broker if that is a
-    ``redis://`` URL. Other keys of ``app.conf.pawlock`` are options of ``pawlock.connect``:
-    ``app.conf.pawlock = {"url": ..., "namespace": "shop"}``.
+    ``redis://`` or ``rediss://`` URL, without what only kombu's pool needs. Other keys of ``app.conf.pawlock`` are
+    options of ``pawlock.connect``: ``app.conf.pawlock = {"url": ..., "namespace": "shop"}``.
 
     Some plain keys are kept beside the locks, on the same server. If that is not one of ``redis://``, ``rediss://``,
     ``unix://``, ``redis+cluster://`` or ``rediss+cluster://``, name a ``redis.Redis`` client or URL for them:
@@ -60,12 +62,23 @@ def target_of(app: Any) -> Any:
     if url := os.environ.get("PAWLOCK_URL"):
         return url
     broker = str(app.conf.broker_write_url or app.conf.broker_url or "").split(";")[0]
-    if broker.startswith("redis://"):
-        return broker
+    if broker.startswith(("redis://", "rediss://")):
+        return _without_pool(broker)
     # The server of one user and one machine, which `pawlock.connect()` would find, is hardly ever meant here.
     raise pawlock.ConfigurationError(
         "no server for locks: set app.conf.pawlock = {'url': 'redis://…'} or PAWLOCK_URL (the broker is not redis://)"
     )
+
+
+def _without_pool(broker: str) -> str:
+    """A URL that was written for kombu as one for redis-py: without options of the pool, with its word for a check."""
+    url, _, query = broker.partition("?")
+    kept = [
+        (option, value.lower().removeprefix("cert_") if option == "ssl_cert_reqs" else value)
+        for option, value in parse_qsl(query)
+        if option in _OF_TLS and url.startswith("rediss://")
+    ]
+    return f"{url}?{urlencode(kept)}" if kept else url
 
 
 def mapping(app: Any, name: str) -> dict[str, Any]:
