@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, cast
+from datetime import date, datetime
+from datetime import time as clock
+from decimal import Decimal
+from itertools import combinations, product
+from typing import Annotated, Any, cast
+from uuid import UUID
 
 import pytest
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Path, Request, WebSocket
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import AfterValidator, BaseModel, StringConstraints
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -20,6 +30,7 @@ from starlette.types import ASGIApp, Message
 
 import pawlock
 from pawlock.integrations import asgi
+from tests.support.refusal import case
 from tests.support.servers import Server
 
 
@@ -35,7 +46,7 @@ class Answer:
         return json.loads(self.text)
 
 
-async def ask(app: ASGIApp, path: str, method: str = "POST") -> Answer:
+async def ask(app: ASGIApp, path: str, method: str = "POST", kind: str = "http") -> Answer:
     """One request, as a server would hand it over."""
     messages: list[Message] = []
     gone = asyncio.Event()
@@ -51,13 +62,13 @@ async def ask(app: ASGIApp, path: str, method: str = "POST") -> Answer:
 
     path, _, query = path.partition("?")
     scope = {
-        "type": "http",
+        "type": kind,
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
         "path": path,
-        "raw_path": path.encode(),
+        "raw_path": path.encode(errors="replace"),
         "query_string": query.encode(),
         "headers": [],
         "server": ("test", 80),
@@ -292,6 +303,251 @@ async def test_a_block_in_an_endpoint_of_starlette(server: Server) -> None:
         app = Starlette(routes=[Route("/carts", endpoint, methods=["POST"])])
         assert (await ask(app, "/carts?user={ann}")).body["name"] == "cart:{ann}"
         assert (await ask(app, "/carts?user=ann&again=1")).body["again"][0] == 423
+
+
+def _order_of(id: UUID) -> UUID:  # noqa: A002
+    return id
+
+
+class _Both(BaseModel):
+    shop: int
+    id: int
+
+
+UUIDS = [
+    "6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d",
+    "6F1C1F069D6E4A3F8F0B0D5F5A1C2B3D",
+    "urn:uuid:6f1c1f06-9d6e-4a3f-8f0b-0d5f5a1c2b3d",
+]
+SPELLED: list[tuple[Any, list[str]]] = [
+    (int, ["7", "07", "+7", " 7", "7.0", "0_7"]),
+    (UUID, UUIDS),
+    (float, ["0", "-0", "0.0", "0e9", "-0.0"]),
+    (Decimal, ["7", "7.0", "7.00", "07", "+7"]),
+    (Decimal, ["0", "-0", "0e5", "0.00"]),
+    (Decimal, ["1E+900000000", "10E899999999"]),
+    (
+        datetime,
+        ["2026-01-31T10:00:00Z", "2026-01-31 11:00+01:00", "2026-01-31T00:00:00.0-10:00", "1769853600"],
+    ),
+    (datetime, ["0001-01-01T00:00+05:00", "0001-01-01T01:00+06:00"]),
+    (clock, ["10:00Z", "11:00:00.0+01:00", "00:00-10:00"]),
+    (date, ["2026-01-31", "1769817600", "2026-01-31T00:00"]),
+    (bool, ["1", "true", "YES", "on", "T"]),
+    (Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True)], ["ann", "ANN", " Ann "]),
+    (
+        Annotated[str, AfterValidator(lambda text: unicodedata.normalize("NFC", text))],
+        ["caf\u00e9", "cafe\u0301"],
+    ),
+    (Annotated[UUID, Depends(_order_of)], UUIDS),
+]
+
+
+def _taking(kind: Any) -> Callable[[Any], Any]:
+    """Say what a handler takes as its ``id``."""
+
+    def say(handler: Any) -> Any:
+        handler.__annotations__["id"] = kind
+        return handler
+
+    return say
+
+
+def _name_of(request: Request | WebSocket) -> str:
+    return str(request.state.lease.name)
+
+
+def _of_handlers(guard: asgi.RequestLock, kind: Any) -> FastAPI:
+    """Handlers of either sort, one that is below a router with a parameter of its own, and one with a block."""
+    app, inner, guarded = FastAPI(), APIRouter(prefix="/shops/{shop}"), [Depends(guard)]
+
+    @app.post("/async/{id}", dependencies=guarded)
+    @_taking(kind)
+    async def one(id: Any, request: Request) -> str:  # noqa: A002
+        return _name_of(request)
+
+    @app.post("/def/{id}", dependencies=guarded)
+    @_taking(kind)
+    def two(id: Any, request: Request) -> str:  # noqa: A002
+        return _name_of(request)
+
+    @inner.post("/{id}", dependencies=guarded)
+    @_taking(kind)
+    def three(shop: int, id: Any, request: Request) -> str:  # noqa: A002
+        return _name_of(request)
+
+    @app.post("/block/{id}")
+    @_taking(kind)
+    async def four(id: Any, request: Request) -> str:  # noqa: A002
+        async with guard.holding(request):
+            return _name_of(request)
+
+    app.include_router(inner)
+    return app
+
+
+@pytest.mark.parametrize("by", ["fields", "function"])
+async def test_every_spelling_of_what_a_handler_gets_is_one_name(server: Server, by: str) -> None:
+    async with pawlock.connect_async(server.url) as client:
+        guard = asgi.lock(
+            client, "order:{id}" if by == "fields" else lambda at: f"order:{at.path_params['id']}"
+        )
+        for kind, spellings in SPELLED:
+            app = _of_handlers(guard, kind)
+            for path in ("async", "def", "block", "shops/07"):
+                answers = [await ask(app, f"/{path}/{one}") for one in spellings]
+                with case(kind, path, [one.text for one in answers]):
+                    assert {one.status for one in answers} == {200}
+                    assert len({one.body for one in answers}) == 1
+
+
+async def test_a_number_is_written_as_python_does(server: Server) -> None:
+    async with pawlock.connect_async(server.url) as client:
+        for kind, text in product((int, float, Decimal), ("100", "7", "0")):
+            app = _of_handlers(asgi.lock(client, "{id}"), kind)
+            assert (await ask(app, f"/def/{text}")).body == str(kind(text))
+        small = _of_handlers(asgi.lock(client, "{id}"), Decimal)
+        assert (await ask(small, "/def/0.00000010")).body == "1E-7"
+
+
+async def test_a_spelling_does_not_pass_a_holder(server: Server) -> None:
+    async with pawlock.connect_async(server.url) as client:
+        app, inside, go_on = shop(client)
+        first = asyncio.create_task(ask(app, "/orders/7"))
+        await inside.wait()
+        for other in ("7", "07", "+7", " 7", "7.0"):
+            assert (await ask(app, f"/orders/{other}")).status == 423, other
+        go_on.set()
+        assert (await first).body["id"] == 7
+        assert (await ask(app, "/orders/07")).body["id"] == 7
+        assert (await ask(app, "/orders/seven")).status == 422, (
+            "FastAPI's own answer: the handler is not called"
+        )
+
+
+async def test_what_arguments_are_called_and_where_they_are_taken(server: Server) -> None:
+    async with pawlock.connect_async(server.url) as client:
+        app, guarded = FastAPI(), [Depends(asgi.lock(client, "{shop}/{id}"))]
+
+        @app.post("/alias/{shop}/{id}", dependencies=guarded)
+        def alias(where: Annotated[int, Path(alias="shop")], request: Request, id: int) -> str:  # noqa: A002
+            assert (where, id) == (8, 7)
+            return _name_of(request)
+
+        @app.post("/model/{shop}/{id}", dependencies=guarded)  # noqa: FAST003
+        def model(both: Annotated[_Both, Path()], request: Request) -> str:
+            assert (both.shop, both.id) == (8, 7)
+            return _name_of(request)
+
+        @app.post("/text/{shop}/{id}", dependencies=guarded)  # noqa: FAST003
+        def text(request: Request, id: int) -> str:  # noqa: A002
+            assert (request.path_params["shop"], id) == ("08", 7)
+            return _name_of(request)
+
+        @app.websocket("/socket/{shop}/{id}", dependencies=guarded)
+        async def socket(shop: int, id: int, websocket: WebSocket) -> None:  # noqa: A002
+            raise LookupError(_name_of(websocket), shop, id)
+
+        for path, name in (("alias", "8/7"), ("model", "8/7"), ("text", "08/7")):
+            assert (await ask(app, f"/{path}/08/07")).body == name, path
+        with pytest.raises(LookupError, match="'8/7', 8, 7"):
+            await ask(app, "/socket/08/07", kind="websocket")
+
+
+async def test_converters_of_starlette(server: Server) -> None:
+    async with pawlock.connect_async(server.url) as client:
+        guard = asgi.lock(client, "order:{id}")
+
+        async def endpoint(request: StarletteRequest) -> JSONResponse:
+            async with guard.holding(request) as lease:
+                return JSONResponse([lease.name, str(request.path_params["id"])])
+
+        for kind, spellings in (("int", ["7", "07"]), ("float", ["7", "7.0"]), ("uuid", UUIDS[:2])):
+            app = Starlette(routes=[Route(f"/x/{{id:{kind}}}", endpoint, methods=["POST"])])
+            answers = [await ask(app, f"/x/{one}") for one in spellings]
+            # An older Starlette knows one spelling of a UUID only.
+            for name, got in [one.body for one in answers if one.status == 200]:
+                assert name == f"order:{got}" == f"order:{answers[0].body[1]}", kind
+
+        class Nameless:
+            pass
+
+        class Odd(Convertor[Nameless]):
+            regex = ".*"
+
+            def convert(self, value: str) -> Nameless:
+                assert value
+                return Nameless()
+
+        register_url_convertor("odd", Odd())
+        app = Starlette(routes=[Route("/x/{id:odd}", endpoint, methods=["POST"])])
+        with pytest.raises(pawlock.ConfigurationError, match="Nameless has no text"):
+            await ask(app, "/x/7")
+
+
+async def test_a_value_that_can_be_no_name_is_refused(server: Server) -> None:
+    async with (
+        pawlock.connect_async(server.url) as client,
+        pawlock.connect_async(server.url, namespace="") as bare,
+    ):
+        for of, path, status in (
+            (client, "x" * 194, 200),
+            (client, "x" * 195, 422),
+            (client, "x" * 9000, 422),
+            (client, "\u00e9" * 98, 422),
+            (client, "\ud800", 422),
+            (client, "{draft} {{", 200),
+            (bare, "{draft}", 200),
+            (bare, "{", 422),
+            (bare, "\n", 422),
+        ):
+            app, endpoint = FastAPI(), Depends(asgi.lock(of, "order:{name}"))
+
+            @app.post("/{name}", dependencies=[endpoint])
+            async def handle(name: str) -> int:
+                return len(name)
+
+            got = await ask(app, f"/{path}")
+            assert (got.status, "retry-after" in got.headers) == (status, False), path[:20]
+            assert status == 200 or got.body["detail"].startswith("name ")
+            assert len(got.text) < 400
+        with pytest.raises(pawlock.ConfigurationError, match="at most 200"):
+            asgi.lock(client, "x" * 201)
+        with pytest.raises(pawlock.ConfigurationError, match="not an argument name"):
+            asgi.lock(client, "x:{0}")
+
+
+_LATER = st.sampled_from(
+    ["", " ", "+", "-", "0", "00", "_", ".", ".0", ".00", "e0", "E+1", "Z", "+00:00", "-0"]
+)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kind=st.sampled_from([int, float, Decimal, UUID, bool, str]),
+    paths=st.lists(
+        st.tuples(_LATER, st.sampled_from(["7", "0", "1", UUIDS[0]]), _LATER).map("".join),
+        min_size=2,
+        max_size=4,
+    ),
+)
+def test_equal_values_and_no_others_are_one_name(server: Server, kind: Any, paths: list[str]) -> None:
+    async def names() -> list[tuple[Any, str]]:
+        found: list[tuple[Any, str]] = []
+        async with pawlock.connect_async(server.url) as client:
+            app, guarded = FastAPI(), [Depends(asgi.lock(client, "{id}"))]
+
+            @app.post("/{id}", dependencies=guarded)
+            @_taking(kind)
+            async def handle(id: Any, request: Request) -> None:  # noqa: A002
+                found.append((id, _name_of(request)))
+
+            for path in paths:
+                await ask(app, f"/{path}")
+        return found
+
+    for (value, name), (other, as_well) in combinations(asyncio.run(names()), 2):
+        assert (value == other) == (name == as_well), (value, other)
 
 
 async def test_sync_dependencies_of_fastapi_wait_for_each_other(server: Server) -> None:

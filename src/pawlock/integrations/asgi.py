@@ -7,15 +7,18 @@ middleware ``Idempotency``. ``lock`` needs Starlette, which FastAPI brings.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 import pawlock
 from pawlock.integrations._idempotency import Idempotency, is_final
-from pawlock.integrations._names import check_client, filled, plain
+from pawlock.integrations._names import check_client, filled, one_text, plain
 
 if TYPE_CHECKING:
     from starlette.exceptions import HTTPException
@@ -108,13 +111,14 @@ def lock(
 
     The handler finds the fencing token in ``request.state.fence`` and the lease in ``request.state.lease``. What keeps
     the request from its lock is answered for it: with ``status`` (423 Locked) and ``Retry-After`` if another request
-    holds the lock, 503 and ``Retry-After`` if the lock server cannot be asked, 500 if the lease was lost while the
-    handler ran.
+    holds the lock, 503 and ``Retry-After`` if the lock server cannot be asked, 422 if what the request gives can be no
+    name, 500 if the lease was lost while the handler ran.
 
     Args:
         client: The client of the application.
-        name: The name of the lock. Fields, as in ``"order:{id}"``, are filled from the path's parameters; ``{{`` stands
-            for a brace. Or a function that gets the request and returns the name.
+        name: The name of the lock. Fields, as in ``"order:{id}"``, are filled from the path's parameters as the handler
+            gets them: where it takes an ``int``, ``/orders/7`` and ``/orders/07`` are one name. ``{{`` stands for a
+            brace. Or a function that gets the request, with these ``path_params``, and returns the name.
         timeout: Seconds that a request waits for another one; default 0: it is refused at once.
         status: The status if another request holds the lock for longer; default 423, many APIs prefer 409.
         retry_after: Seconds of the ``Retry-After`` header, at least 1; default 1.
@@ -159,7 +163,8 @@ class RequestLock:
         self._status = status
         self._retry_after = str(max(1, math.ceil(retry_after)))
         self._options = options
-        client.lock("check", timeout=timeout, **options)  # an option that can never work is an error here
+        # What can never work is an error here.
+        client.lock("check" if callable(name) else name, timeout=timeout, **options)
         # What FastAPI reads to know that it wants the request. The annotation is a class, since Starlette is imported
         # only where it is used.
         request = inspect.Parameter(
@@ -180,10 +185,15 @@ class RequestLock:
             request: The request (or websocket) whose path fills the name.
 
         Raises:
-            HTTPException: The lock is held (``status``), the server cannot be asked (503), the lease was lost (500).
+            HTTPException: The lock is held (``status``), the server cannot be asked (503), what the request gives can
+                be no name, as a text of more than 200 bytes (422), the lease was lost (500).
             ConfigurationError: The path has no parameter that a field of the name asks for.
         """
-        wanted = self._client.lock(self._name_for(request), **self._options)
+        name = self._name_for(request)
+        try:
+            wanted = self._client.lock(name, **self._options)
+        except pawlock.ConfigurationError as error:
+            raise self._refusal(422, "", error) from error
         try:
             lease = await wanted.acquire(self._timeout)
         except pawlock.NotAcquired as error:
@@ -203,13 +213,54 @@ class RequestLock:
         from starlette.exceptions import HTTPException
 
         # After a loss nobody knows what was done: a client that repeats the request by itself would do it again.
-        headers = None if status == 500 else {"Retry-After": self._retry_after}
-        return HTTPException(status, f"{text} [{error.code}]", headers)
+        headers = None if status in (422, 500) else {"Retry-After": self._retry_after}
+        return HTTPException(status, f"{text} [{error.code}]" if text else str(error), headers)
 
     def _name_for(self, request: HTTPConnection) -> str:
-        if callable(self._name):
-            return plain(self._name(request))
-        return filled(self._name, request.path_params, "parameters of the path")
+        given = _path_given(request)
+        if not callable(self._name):
+            return filled(self._name, given, "parameters of the path")
+        seen = copy.copy(request)
+        seen.scope = {**request.scope, "path_params": given}
+        return plain(self._name(seen))
 
     def __repr__(self) -> str:
         return f"<RequestLock {self._name!r}>"
+
+
+def _path_given(request: HTTPConnection) -> dict[str, Any]:
+    """The parameters of the path as the handler gets them: Starlette converts them first, FastAPI after dependencies."""
+    given = dict(request.path_params)
+    if "fastapi" in sys.modules:
+        from fastapi.routing import APIRoute, APIWebSocketRoute
+
+        if isinstance(request.scope.get("route"), (APIRoute, APIWebSocketRoute)):
+            for field in _fields_of(request.scope["endpoint"], tuple(given)):
+                for name, value in _taken(field, request.path_params):
+                    if not isinstance(value, str) or isinstance(given.get(name), str):
+                        given[name] = value
+    return {name: one_text(value) for name, value in given.items()}
+
+
+def _taken(field: Any, path: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What an argument takes from the path; nothing if that does not fit: FastAPI refuses the request by itself."""
+    from fastapi.dependencies.utils import request_params_to_args
+
+    for name, raw in path.items():
+        for value in request_params_to_args([field], {name: raw})[0].values():
+            yield name, value
+    for value in request_params_to_args([field], path)[0].values():
+        for part, about in getattr(cast("Any", type(value)), "model_fields", {}).items():
+            yield about.alias or part, getattr(value, part)
+
+
+@lru_cache(maxsize=1024)
+def _fields_of(endpoint: Callable[..., Any], names: tuple[str, ...]) -> list[Any]:
+    """What a handler of FastAPI and its dependencies take from the path; the handler's own, which counts most, last."""
+    # FastAPI documents neither of the functions used here: in a version without them requests fail, which is safe.
+    from fastapi.dependencies.utils import get_dependant
+
+    takers = [get_dependant(path="".join(f"/{{{name}}}" for name in names), call=endpoint)]
+    for taker in takers:
+        takers += taker.dependencies
+    return [field for taker in takers[::-1] for field in taker.path_params]
