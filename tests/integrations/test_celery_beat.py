@@ -174,6 +174,14 @@ def test_an_entry_that_is_loaded_again_with_an_old_time_is_not_sent_again(beat: 
     assert one.sent == ["nightly"]
 
 
+def test_each_election_has_a_record_of_its_own(beat: Beat, server: Server) -> None:
+    names = ("a{", "a(", "a%7B")
+    for one in [beat(every(0.02), name=name) for name in names]:
+        run(one, one.sent.__len__)
+    with contextlib.closing(redis.Redis.from_url(server.url)) as plain:
+        assert len([*plain.scan_iter("*:sent")]) == len(names)
+
+
 def test_a_server_that_forgets_has_nothing_sent_twice(beat: Beat, server: Server) -> None:
     schedule = {"nightly": {"task": "nightly", "schedule": crontab(hour="3", minute="0")}}
     one, two = beat(schedule), beat(schedule)

@@ -18,6 +18,8 @@ _Word: TypeAlias = str | bytes | int | float
 _DAY = 86400.0
 # Where a cluster finds the slot: the text between the first brace and the next closing one.
 _TAG = re.compile(r"[^{]*\{[^}]+\}")
+# The guards of keys without braces and of keys with a tag: no two keys have one guard.
+_GUARD = re.compile(r"\{[^{}]+\}:guard|.*\{[^}]+\}.*:pawlock:guard", re.DOTALL)
 _COMMAND_AND_KEY = 2
 # What stands behind these is no key: an operation, a number of keys, a subcommand.
 _KEY_LATER = frozenset(
@@ -36,8 +38,10 @@ class _Client(Protocol):
 def _fence_key(key: object) -> str:
     if not isinstance(key, str) or not key:
         raise ConfigurationError(f"a guarded key must be text, got {key!r:.40}")
+    if _GUARD.fullmatch(key):
+        raise ConfigurationError(f"key {key!r:.60} is the place of another key's fence")
     if _TAG.match(key):
-        return f"{key}:guard"
+        return f"{key}:pawlock:guard"
     if "{" in key or "}" in key:
         raise ConfigurationError(
             f"key {key!r:.60} has braces that are not a hash tag: its fence would be in another slot"
@@ -103,9 +107,10 @@ class RedisGuard(_BaseGuard):
 
     Claim the key, read it, write it: without ``claim`` a late holder can still write between your read and your write.
 
-    Beside each guarded key stands another, ``{key}:guard``, in the same slot of a cluster, with the greatest fence that
-    claimed or wrote it. Comparing, noting and writing are one script. Only what goes through a guard is guarded, and
-    only its first key: what ``MSET``, ``RENAME`` or ``SUNIONSTORE`` write to others is not.
+    Beside each guarded key stands another, ``{key}:guard`` (of a key with a hash tag, ``key:pawlock:guard``), in the
+    same slot of a cluster, with the greatest fence that claimed or wrote it. Comparing, noting and writing are one
+    script. Only what goes through a guard is guarded, and only its first key: what ``MSET``, ``RENAME`` or
+    ``SUNIONSTORE`` write to others is not.
 
     Args:
         client: A ``redis.Redis`` or ``redis.RedisCluster``. Its own retries apply: a command that must not run twice,
@@ -131,7 +136,7 @@ class RedisGuard(_BaseGuard):
 
         Raises:
             StaleFence: A later holder claimed or wrote the key, or the lease is degraded. Nothing was written.
-            WrongKey: ``{key}:guard`` holds something that is no fence. Nothing was written.
+            WrongKey: the guard of the key holds something that is no fence. Nothing was written.
             ConfigurationError: A command that can never work.
         """
         key, keys, args = self._call(lease, command)
@@ -148,7 +153,7 @@ class RedisGuard(_BaseGuard):
 
         Raises:
             StaleFence: A later holder claimed or wrote the key, or the lease is degraded.
-            WrongKey: ``{key}:guard`` holds something that is no fence.
+            WrongKey: the guard of the key holds something that is no fence.
         """
         keys, args = self._claim_args(lease, key)
         self._result(lease, key, self._script(keys=keys, args=args))
@@ -182,7 +187,7 @@ class AsyncRedisGuard(_BaseGuard):
 
         Raises:
             StaleFence: A later holder claimed or wrote the key, or the lease is degraded. Nothing was written.
-            WrongKey: ``{key}:guard`` holds something that is no fence. Nothing was written.
+            WrongKey: the guard of the key holds something that is no fence. Nothing was written.
             ConfigurationError: A command that can never work.
         """
         key, keys, args = self._call(lease, command)
@@ -199,7 +204,7 @@ class AsyncRedisGuard(_BaseGuard):
 
         Raises:
             StaleFence: A later holder claimed or wrote the key, or the lease is degraded.
-            WrongKey: ``{key}:guard`` holds something that is no fence.
+            WrongKey: the guard of the key holds something that is no fence.
         """
         keys, args = self._claim_args(lease, key)
         self._result(lease, key, await self._script(keys=keys, args=args))

@@ -235,7 +235,7 @@ class Key(Target):
         self.guard = RedisGuard(self.plain)
 
     def reset(self) -> None:
-        self.plain.delete("{steps}", "{steps}:guard")
+        self.plain.delete("{steps}", "{steps}:pawlock:guard")
         self.plain.set("{steps}", START)
 
     def claim(self, fence: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis.crc import key_slot
 
 import pawlock
 from pawlock.fencing import AsyncRedisGuard, RedisGuard
@@ -55,7 +56,21 @@ async def test_any_command_of_one_key_runs(rig: Rig) -> None:
     assert await rig(2, "HINCRBY", "{shop}:tea", "left", -3) == 7
     assert await rig(2, "GET", "{shop}:nothing") is None
     assert rig.plain.hgetall("{shop}:tea") == {"left": "7", "place": "here"}
-    assert sorted(rig.plain.keys("*guard")) == ["{shop}:nothing:guard", "{shop}:tea:guard"]
+    assert sorted(rig.plain.keys("*guard")) == ["{shop}:nothing:pawlock:guard", "{shop}:tea:pawlock:guard"]
+
+
+async def test_no_two_keys_have_one_fence(rig: Rig) -> None:
+    keys = ("x", "{x}", "x{x}", "{x}x", "{x}{x}", "x:guard", "x:pawlock", "{x}:pawlock", "{x:pawlock}")
+    for fence, key in enumerate(reversed(keys), 1):
+        await rig(fence, "SET", key, key)
+    guards = [key for key in rig.plain.scan_iter() if key not in keys]
+    assert sorted(str(rig.plain.get(key)) for key in guards) == [*map(str, range(1, len(keys) + 1))]
+    assert not {key_slot(key.encode()) for key in guards} - {key_slot(key.encode()) for key in keys}
+    for key in guards:
+        with pytest.raises(pawlock.ConfigurationError, match="fence"):
+            await rig(10**6, "SET", key, 1)
+        with pytest.raises(pawlock.ConfigurationError, match="fence"):
+            await rig(10**6, key, by="claim")
 
 
 async def test_fences_are_compared_as_whole_numbers_of_any_length(rig: Rig) -> None:

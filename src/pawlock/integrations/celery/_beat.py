@@ -244,7 +244,7 @@ class _Records:
     def _connect(self) -> None:
         if self._guard is None:
             self._redis = redis_of(self._target)
-            tag = self._name.replace("{", "(").replace("}", ")")
+            tag = self._name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
             self._key = f"{namespace_of(self._app)}:{{celery-{tag}}}:sent"
             self._guard = RedisGuard(self._redis, keep=_KEEP)
 
