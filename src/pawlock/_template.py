@@ -56,7 +56,8 @@ class Template:
         for field in self.fields:
             if not field.isidentifier():
                 raise ConfigurationError(
-                    f"name {text!r}: field {{{field}}} is not an argument name; {{{{ stands for a brace"
+                    f"name {text!r}: field {{{field}}} is not an argument name; braces that are data are doubled: "
+                    "text.replace('{', '{{').replace('}', '}}')"
                 )
         pieces: list[str] = []
         end = 0
@@ -122,7 +123,7 @@ class Unfilled:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         raise ConfigurationError(
-            f"name {self.name!r} has fields, which are filled only by a decorated function: "
-            "use an f-string, or write {{ and }} for braces",
+            f"name {self.name!r} has fields, which only a decorated function fills: is it an f-string without its f? "
+            "Braces that are data are doubled: text.replace('{', '{{').replace('}', '}}')",
             name=self.name,
         )

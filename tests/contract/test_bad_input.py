@@ -212,6 +212,7 @@ def test_fields_that_nobody_fills(listener: Listener, kind: str) -> None:
                 lambda: lock.acquire(ttl=3),
             ):
                 assert "f-string" in refused(use, "has fields")
+                assert "text.replace('{', '{{').replace('}', '}}')" in refused(use, "has fields")
             refused(lambda: client.inspect(name), "has fields")
             refused(lambda: asyncio.run(_fields(listener.url, kind, name)), "has fields")
 
