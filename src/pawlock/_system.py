@@ -17,6 +17,7 @@ from typing import Any
 from pawlock.errors import NotSupported
 
 __all__ = [
+    "ENDED",
     "LOCAL",
     "POLLIN",
     "POLLOUT",
@@ -54,6 +55,8 @@ sleep: Callable[[float], None] = partial(time.sleep)
 
 POLLIN: int = getattr(select, "POLLIN", 1)
 POLLOUT: int = getattr(select, "POLLOUT", 4)
+ENDED: int = getattr(select, "POLLRDHUP", 0) | getattr(select, "POLLHUP", 0)
+"""That the other side has ended a connection; 0 where no system call tells that."""
 
 
 class _Poll:

@@ -115,6 +115,21 @@ def test_row_50_the_server_drops_idle_connections(near: Client, broken: Server) 
     assert time.monotonic() - began < pace() * 1.5
 
 
+def test_row_50_a_connection_that_ended_between_two_renewals_is_no_failed_renewal(
+    near: Client, broken: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As behind a proxy that keeps idle connections for less than a third of the TTL."""
+    lease = near.lock(ttl=3).acquire(5)
+    with redis.Redis(unix_socket_path=broken.socket_path) as plain:
+        for renewals in (1, 2):
+            plain.client_kill_filter(skipme=True, _type="normal")
+            plain.client_kill_filter(skipme=True, _type="pubsub")
+            until(lambda wanted=renewals: near.counter("renewed") >= wanted, what="a renewal")  # type: ignore[misc]
+    assert lease.state == "held"
+    assert [one.getMessage() for one in caplog.records if one.name == "pawlock.renewal"] == []
+    lease.release()
+
+
 def test_row_51_no_permission(near: Client, broken: Server, api: Api) -> None:
     broken.command(
         "ACL",

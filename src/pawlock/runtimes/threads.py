@@ -221,7 +221,7 @@ class ThreadRuntime(Routed):
     ) -> Link:
         here = self._local
         link = here.links.get(address)
-        if link is None or link.dead:
+        if link is None or link.is_over():
             here.links.pop(address, None)
             self._check(self._ending)
             within = max(within or self.connect_timeout or timeout, _HANDSHAKE)

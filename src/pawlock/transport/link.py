@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
-from pawlock._system import POLLIN, POLLOUT, TIMED, check_greenlets, monotonic, poll
+from pawlock._system import ENDED, POLLIN, POLLOUT, TIMED, check_greenlets, monotonic, poll
 from pawlock.core.faults import classify, or_raise
 from pawlock.core.outcomes import Outcome
 from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup, run
@@ -76,7 +76,7 @@ class Link:
         self.conn = Conn(Request)
         self._sock = connected(endpoint, timeout)
         self._poll = poll()
-        self._poll.register(self._sock.fileno(), POLLIN)
+        self._poll.register(self._sock.fileno(), POLLIN | ENDED)
         # Bound once: these are the steps of every request.
         self._write: Callable[[bytes], object] = self._sock.sendall
         self._receive: Callable[[int], bytes] = self._sock.recv
@@ -238,6 +238,12 @@ class Link:
             value = struct.pack("ll", int(timeout), int(timeout % 1 * 1_000_000) or 1)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, value)
+
+    def is_over(self) -> bool:
+        """Whether it is dead, or was ended from the other side while it was idle: by the server, or by a proxy."""
+        if not self.dead and any(event & ENDED for _, event in self._poll.poll(0)):
+            self.close()
+        return self.dead
 
     def close(self) -> None:
         """Close the socket; safe to repeat, also after a fork (the parent's connection stays open)."""

@@ -119,6 +119,10 @@ class MemoryLink(Link):
         """See ``Subscriber``."""
         self.interrupt()
 
+    def is_over(self) -> bool:
+        """See ``Link``."""
+        return self.dead
+
     def interrupt(self) -> None:
         """See ``Link``."""
         self.dead = True
