@@ -237,8 +237,9 @@ def acl_rules(namespace: str | None = None, *, command: bool = False) -> str:
         )
     rules = files("pawlock").joinpath("pawlock.acl").read_text(encoding="ascii")
     for begin in ("user ", "~", "~{", "&"):
-        new = f"{begin}{space}".replace("\\", r"\\")
-        rules = re.sub(rf"{re.escape(begin)}pawlock(?=[ :}}])", new, rules)
+        # Special in the patterns of keys and channels, as in those of `re`; a user is called as the keys begin.
+        new = begin + (space if begin == "user " else space.replace("\\", r"\\"))
+        rules = re.sub(rf"{re.escape(begin)}pawlock(?=[ :}}])", new.replace("\\", r"\\"), rules)
     return rules.replace("user ", "ACL SETUSER ", 1) if command else rules
 
 

@@ -1,4 +1,4 @@
-"""What ``check()`` tries itself: a lock, taken and given back."""
+"""What ``check()`` and ``ping()`` try themselves: a lock, taken and given back; one question."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pawlock.core import acquire
+from pawlock.core.inspect import inspect
 from pawlock.core.lease import release_or_raise
-from pawlock.errors import PawlockError
+from pawlock.errors import AcquireTimeout, BackendDenied, PawlockError
 from pawlock.model import Finding, ServerReport, Severity
 
 if TYPE_CHECKING:
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
     from pawlock.core.engine import Engine
     from pawlock.core.plan import Plan
 
-__all__ = ["with_trial"]
+__all__ = ["ping", "with_trial"]
+
+_FOR_OTHERS = 2.0
+_RULES = "give this user the rules that `pawlock doctor --acl` prints for the namespace: its helper keys begin with {"
+
+
+async def ping(engine: Engine, plan: Plan) -> float:
+    """How many seconds one question about a name takes."""
+    began = engine.runtime.now()
+    await inspect(engine, plan.primitive, plan.options, 0)
+    return engine.runtime.now() - began
 
 
 async def with_trial(engine: Engine, plan: Plan, reports: Sequence[ServerReport]) -> list[ServerReport]:
@@ -35,11 +46,14 @@ async def _try(engine: Engine, plan: Plan) -> Finding:
     name = plan.primitive.name
     engine.check_open(name)
     try:
-        lease = await acquire.acquire(engine, plan, 0, or_none=True)
-        if lease is None:
-            return Finding("lock", Severity.OK, f"{name!r} is being tried by another client")
+        # Others may try it at the same time, and need moments for it.
+        lease = await acquire.acquire(engine, plan, _FOR_OTHERS)
         await release_or_raise(engine, lease)
+    except AcquireTimeout as error:
+        fix = f"`pawlock show {name}` tells who has it; nobody holds it for longer than moments"
+        return Finding("lock", Severity.WARNING, f"no lock could be tried: {error}", "explicit failure", fix)
     except PawlockError as error:
-        fix = "see the error in how-to/troubleshooting.md"
+        denied = isinstance(error, BackendDenied)
+        fix = _RULES if denied else "see the error in how-to/troubleshooting.md"
         return Finding("lock", Severity.ERROR, str(error), "explicit failure", fix)
     return Finding("lock", Severity.OK, f"{name!r} was acquired and released")

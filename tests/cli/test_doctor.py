@@ -68,6 +68,27 @@ def test_a_server_that_forbids_its_questions_is_unknown_not_at_fault() -> None:
     assert "secret" not in out + err
 
 
+def test_an_account_that_can_take_no_lock_is_an_error_whatever_it_may_be_asked() -> None:
+    """One prefix and everything but what is dangerous, as accounts are made: helper keys begin with a brace."""
+    with Server("valkey") as server:
+        server.command(
+            "ACL", "SETUSER", "app", *["on", ">secret", "~pawlock:*", "&*", "+@all", "-@dangerous"]
+        )
+        code, out, _ = doctor(server.url.replace("redis://", "redis://app:secret@"))
+    assert code == 2
+    assert "✗ lock" in out
+    assert "pawlock doctor --acl" in out
+
+
+@pytest.mark.parametrize("holder", ["somebody@else:1/x", "not a token"])
+def test_a_lock_that_could_not_be_tried_is_a_warning(holder: str) -> None:
+    with Server("valkey", persist=True) as server:
+        server.command("SET", "pawlock:pawlock-check", holder)
+        code, out, _ = doctor(server.url)
+    assert code == 1, out
+    assert "! lock" in out
+
+
 @pytest.mark.parametrize(("without", "code", "rights"), [("info", 0, "unknown"), ("evalsha", 2, "error")])
 def test_a_right_that_only_tells_is_no_failure_where_rights_can_be_asked_for(
     without: str, code: int, rights: str

@@ -261,6 +261,18 @@ def test_nothing_else_is_allowed(guarded: tuple[Server, str]) -> None:
     assert server.command("ACL", "DRYRUN", "pawlock", "GET", "pawlock:key") in (b"OK", "OK")
 
 
+def test_a_backslash_in_a_namespace_opens_no_other_one() -> None:
+    with Server("valkey") as server:
+        server.command("ACL", "SETUSER", *rules("team\\"))
+        whoami = "team\\"
+        for key in ("team:secret", "team*:a", "team\\\\:a"):
+            assert "no permissions" in str(server.command("ACL", "DRYRUN", whoami, "GET", key)), key
+        assert "no permissions" in str(server.command("ACL", "DRYRUN", whoami, "PUBLISH", "team:wake:a", "x"))
+        url = server.url.replace("://", f"://{quote(whoami)}:secret@")
+        use_everything(url, namespace="team\\")
+        assert not refusals(server)
+
+
 def test_the_rules_name_what_scripts_and_transports_use_and_nothing_more() -> None:
     inner = {
         name.lower()
