@@ -232,6 +232,7 @@ _LEASE_LOST: Mapping[str, str] = MappingProxyType(
         "expired": "WATCHDOG_RENEWAL_FAILED",
         "unreachable": "WATCHDOG_RENEWAL_FAILED",
         "taken": "LEASE_TAKEN",
+        "data_lost": "LEASE_DATA_LOST",
         "quorum": "REDLOCK_QUORUM_LOST",
         "max_hold": "MAX_HOLD_EXCEEDED",
         "closed": "LEASE_CLOSED",
@@ -244,14 +245,15 @@ class LeaseLost(PawlockError):
     """The lease ended while its owner was still working; its work is no longer protected.
 
     The code follows the reason: ``WATCHDOG_RENEWAL_FAILED`` for ``expired`` and ``unreachable``, ``LEASE_TAKEN`` for
-    ``taken``, ``MAX_HOLD_EXCEEDED`` for ``max_hold``, ``REDLOCK_QUORUM_LOST`` for ``quorum``, ``LEASE_CLOSED`` for
-    ``closed``: released already, the client closed, or in a child after a fork.
+    ``taken``, ``LEASE_DATA_LOST`` for ``data_lost`` (the server came back without its data), ``MAX_HOLD_EXCEEDED`` for
+    ``max_hold``, ``REDLOCK_QUORUM_LOST`` for ``quorum``, ``LEASE_CLOSED`` for ``closed``: released already,
+    the client closed, or in a child after a fork.
 
     Cause: see ``reason``. Solution: stop the work and start again under a new lease; guard writes with the fencing
     token.
 
     Attributes:
-        reason: ``expired`` | ``taken`` | ``quorum`` | ``max_hold`` | ``unreachable`` | ``closed``.
+        reason: ``expired`` | ``taken`` | ``data_lost`` | ``quorum`` | ``max_hold`` | ``unreachable`` | ``closed``.
     """
 
     code: str = "WATCHDOG_RENEWAL_FAILED"

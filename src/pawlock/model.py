@@ -43,6 +43,7 @@ class LossReason(StrEnum):
 
     EXPIRED = "expired"
     TAKEN = "taken"
+    DATA_LOST = "data_lost"
     QUORUM = "quorum"
     MAX_HOLD = "max_hold"
     UNREACHABLE = "unreachable"
@@ -177,8 +178,9 @@ class LockInfo:
         ttl_left: Seconds of the holder's lease left; 0 when free, ``inf`` for a key without a TTL.
         fence: The fencing token of the current or last grant; None if there was none, or if the holder is not pawlock's.
         count: How many hold it (1 for a lock, 0 when free).
-        queue_length: The number of waiters in the queue.
-        waiters: The first of them, in FIFO order.
+        queue_length: The number of waiters in the queue on the server. The waiters of one client for a ``lock`` share one
+            place there.
+        waiters: The first of them, in FIFO order; from ``locks()``, the first one alone.
         limit: The number of permits of a semaphore; None without a limit.
         used: The number of permits in use.
         holders: All holders of a semaphore or an rwlock, expiring soonest first.
@@ -187,6 +189,10 @@ class LockInfo:
         host: The holder's machine, ``""`` if not known.
         pid: The holder's process, None if not known.
         since: When the holder's client acquired it, in Unix time by the server's clock; None if not known.
+        waiting: How many wait: those in the queue, and threads and tasks that have waited inside a client for a second or
+            more (``deadlock_after``).
+        longest_wait: Seconds that the first of them has waited, by the server's clock; 0 if nobody waits, None where no
+            waiter was asked for.
         held_as: From ``client.inspect()``, of a name that is free as a lock: ``"semaphore"``, ``"rwlock"``,
             ``"election"`` or ``"once"`` if it is held as that; ``""`` elsewhere. They are separate things of one name.
     """
@@ -207,6 +213,8 @@ class LockInfo:
     host: str = ""
     pid: int | None = None
     since: float | None = None
+    waiting: int = 0
+    longest_wait: float | None = 0.0
     held_as: str = ""
 
 
@@ -235,7 +243,7 @@ class AuditEntry:
 
     Attributes:
         at: When, in Unix time by the server's clock.
-        who: ``host:pid/thread`` of who did it.
+        who: Who did it: ``user@host``, what ``by=`` said, or ``token`` and the id of a token of the service.
         action: What: ``"force_release"``.
         name: To which name.
         text: The reason that the operator gave.

@@ -112,6 +112,11 @@ def test_reasons_to_force(listener: Listener) -> None:
     for reason, word in REASONS:
         with case(reason):
             refused_by_both(listener.url, lambda client: client.force_release("n", reason=reason), word)
+            if reason:
+                by = word.replace("reason", "by")
+                refused_by_both(
+                    listener.url, lambda client: client.force_release("n", reason="x", by=reason), by
+                )
 
 
 def test_holders_to_force(listener: Listener) -> None:

@@ -170,8 +170,8 @@ class Scripted:
 
     async def call(self, call: Call, timeout: float) -> Outcome:
         if call.script.name == "inspect":
-            # Asked once a wait is over, only to say who holds it.
-            return Look("other:1/main", 5_000, 1, 1, NOW_MS, holds=1)
+            # Asked once a wait is over, to say who holds it, or a lease is lost; no fence was forgotten.
+            return Look("other:1/main", 5_000, 1, 2**53, NOW_MS, holds=1)
         self.sent.append(self._note(call, timeout))
         assert self.answers, f"a request too many: {self.sent[-1]}"
         answer = self.answers.popleft()

@@ -240,7 +240,7 @@ def test_a_shorter_life_is_a_local_matter() -> None:
 
 
 def test_extending_what_was_taken() -> None:
-    rig = Rig(held(), unknown(b"other"))
+    rig = Rig(held(), unknown(b"other"), absent())
     lease = rig.acquire()
     with pytest.raises(pawlock.NotHeld, match="taken"):
         run(extend(rig.engine, lease, 60.0))

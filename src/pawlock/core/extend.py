@@ -8,7 +8,7 @@ from pawlock.core.lease import HeldLease
 from pawlock.core.local_queue import Retry
 from pawlock.core.options import to_ms
 from pawlock.core.outcomes import Granted
-from pawlock.core.records import loss_from
+from pawlock.core.records import loss_reasons
 from pawlock.core.replicas import renew_one
 from pawlock.core.retry import pause_after, rest
 from pawlock.core.runtime import Fault
@@ -92,5 +92,5 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
             if not engine.apply_renewals([(hold, outcome.left_ms, to_ms(ttl))], sent_at):
                 return
         elif hold.live and not engine.expired(hold, runtime.now()):
-            engine.lose(hold, loss_from(outcome))
+            engine.lose(hold, *await loss_reasons(runtime, [(hold, outcome)], hold.options.answer_within))
         raise lease.not_held(doing)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from pawlock.core.faults import is_transient
 from pawlock.core.lease import HeldLease, abandon
 from pawlock.core.outcomes import Granted, Outcome
-from pawlock.core.primitive import TOMB_MS
-from pawlock.core.records import Schedule, loss_from
+from pawlock.core.records import Schedule, loss_reasons
 from pawlock.core.replicas import renew_with_replicas
 from pawlock.core.retry import full_jitter, note_failure
 from pawlock.core.runtime import Fault, FaultKind, Request
@@ -206,7 +205,8 @@ async def _renew(engine: Engine, batch: list[Hold]) -> None:
         outcomes = await renew_with_replicas(engine.background, replicated, calls, patience)
         refused += _take(engine, list(zip(replicated, outcomes, strict=True)), asked_at)
     if refused:
-        reasons = await _loss_reasons(engine, refused)
+        most = min(engine.within(_RECORD_PATIENCE), engine.schedule.spare(engine.background.now()))
+        reasons = await loss_reasons(engine.background, refused, most)
         for (hold, _), reason in zip(refused, reasons, strict=True):
             _refused(engine, hold, reason)
 
@@ -263,17 +263,6 @@ def _each_of(group: list[Hold], outcome: Outcome | Fault) -> list[Outcome | Faul
     if isinstance(outcome, Fault):
         return [outcome if outcome.kind in _OF_ALL else None] * len(group)
     return [Granted(0, left_ms, outcome.clock) if left_ms > 0 else None for left_ms in outcome.lefts_ms]
-
-
-async def _loss_reasons(engine: Engine, refused: list[_Refused]) -> list[LossReason]:
-    """Why the leases were lost that the server does not know any more: an operator leaves a mark that leaving finds."""
-    reasons = [loss_from(outcome) for _, outcome in refused]
-    calls = [hold.primitive.leave(hold.token, TOMB_MS, 0) for hold, _ in refused]
-    patience = min(engine.within(_RECORD_PATIENCE), engine.schedule.spare(engine.background.now()))
-    for index, outcome in enumerate(await engine.background.call_many(calls, patience)):
-        if getattr(outcome, "forced", False):
-            reasons[index] = LossReason.TAKEN
-    return reasons
 
 
 def _patience(engine: Engine, batch: list[Hold], now: float) -> float:

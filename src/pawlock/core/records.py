@@ -34,6 +34,7 @@ from weakref import ref
 from pawlock.core.local_queue import Place, Waiter
 from pawlock.core.options import DRIFT_FACTOR, DRIFT_FLOOR
 from pawlock.core.outcomes import Outcome
+from pawlock.core.primitive import TOMB_MS
 from pawlock.core.runtime import Request
 from pawlock.errors import BackendError, BackendUnavailable, NotSupported, PawlockError
 from pawlock.model import LeaseState, LossReason, QuorumInfo
@@ -43,10 +44,12 @@ if TYPE_CHECKING:
 
     from pawlock.core.local_queue import LocalQueue
     from pawlock.core.options import LockOptions, Rhythm
-    from pawlock.core.primitive import Primitive
+    from pawlock.core.primitive import Carrier, Primitive
     from pawlock.core.runtime import Parker, StopSignal
 
-__all__ = ["Attempt", "Hold", "LeaseRecord", "OutboxEntry", "Schedule", "loss_from", "valid_until"]
+__all__ = [
+    "Attempt", "Hold", "LeaseRecord", "OutboxEntry", "Schedule", "loss_from", "loss_reasons", "valid_until",
+]  # fmt: skip
 
 
 class LeaseRecord:
@@ -226,6 +229,27 @@ def loss_from(outcome: Outcome) -> LossReason:
     """The reason that a renewal's no stands for, or what a release found instead."""
     present = getattr(outcome, "present", "")
     return LossReason.TAKEN if present in ("other", "foreign") else LossReason.EXPIRED
+
+
+async def loss_reasons(
+    carrier: Carrier, refused: Sequence[tuple[Hold, Outcome]], patience: float
+) -> list[LossReason]:
+    """Why the leases were lost that the server does not know any more.
+
+    An operator leaves a mark that leaving finds. The record of the fences outlives a lease, and forgets none: where it has
+    fewer than the lease was given, the server came back without its data.
+    """
+    reasons = [loss_from(outcome) for _, outcome in refused]
+    # First, since leaving may grant the name to the next waiter, with a fence of its own.
+    calls = [one.primitive.inspect(0) for one, _ in refused]
+    calls += [one.primitive.leave(one.token, TOMB_MS, 0) for one, _ in refused]
+    answers = await carrier.call_many(calls, patience)
+    for index, (hold, _) in enumerate(refused):
+        if getattr(answers[len(refused) + index], "forced", False):
+            reasons[index] = LossReason.TAKEN
+        elif 0 <= getattr(answers[index], "last", -1) < hold.fence:
+            reasons[index] = LossReason.DATA_LOST
+    return reasons
 
 
 class OutboxEntry:

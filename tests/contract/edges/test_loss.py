@@ -20,7 +20,7 @@ from tests.support.scripts import published
 from tests.support.servers import Server
 
 RENEW = published("mutex/renew").sha
-REASONS = ["expired", "taken", "unreachable", "max_hold", "closed"]
+REASONS = ["expired", "taken", "unreachable", "data_lost", "max_hold", "closed"]
 
 
 class Striker:
@@ -41,6 +41,8 @@ class Striker:
         elif self.reason == "taken":
             self.server.command("DEL", "pawlock:lost")
             self.server.command("SET", "pawlock:lost", "administrator@desk:1/sh", "PX", "60000")
+        elif self.reason == "data_lost":
+            self.server.command("FLUSHALL")
         elif self.reason == "unreachable":
             self.proxy.refuse()
             self.proxy.reset_all()
@@ -88,7 +90,7 @@ def test_every_reason_at_every_door(valkey: Server, proxy: Proxy, reason: str) -
 
 
 @pytest.mark.parametrize(
-    "reason", [REASONS[0], *[pytest.param(reason, marks=pytest.mark.slow) for reason in REASONS[1:4]]]
+    "reason", [REASONS[0], *[pytest.param(reason, marks=pytest.mark.slow) for reason in REASONS[1:5]]]
 )
 def test_leaving_a_block_whose_lease_is_lost(
     valkey: Server, proxy: Proxy, reason: str, caplog: pytest.LogCaptureFixture

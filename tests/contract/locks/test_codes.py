@@ -18,6 +18,7 @@ LOST = {
     "expired": "WATCHDOG_RENEWAL_FAILED",
     "unreachable": "WATCHDOG_RENEWAL_FAILED",
     "taken": "LEASE_TAKEN",
+    "data_lost": "LEASE_DATA_LOST",
     "quorum": "REDLOCK_QUORUM_LOST",
     "max_hold": "MAX_HOLD_EXCEEDED",
     "closed": "LEASE_CLOSED",
@@ -51,7 +52,7 @@ def test_the_codes_of_different_errors_differ() -> None:
     more = (set(LOST.values()) - {pawlock.LeaseLost.code}) | {
         pawlock.NotHeld(operation=word).code for word in ("extend", "downgrade", "detach", "adopt", "lead")
     }
-    assert len(more) == 9
+    assert len(more) == 10
     assert not more & set(codes.values())
 
 
