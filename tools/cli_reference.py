@@ -23,7 +23,8 @@ _INTRODUCTION = """\
 
 The server is `--url`, else `PAWLOCK_URL`, else the embedded server of this machine. An error is one line on standard error
 with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals, and
-never if `NO_COLOR` is set. `--json` prints output for programs.
+never if `NO_COLOR` is set. `--json` prints output for programs. Every TIME is in seconds, or a number with a unit: `500ms`,
+`90`, `90s`, `5m`, `1.5h`, `30d`, `2w`.
 
 Common exit codes:
 

@@ -1,9 +1,12 @@
 """Finding threads, tasks and processes that wait for each other without an end.
 
 A waiter that has waited for ``deadlock_after`` seconds, and holds something meanwhile, is written into a small record of
-its client: what it waits for, since when, and what its thread or task holds. Nothing is written for anybody else. Then
-it follows who is in its way: the holder of what it waits for, what that one waits for by the records of its process,
-and so on. Only a name with exactly one holder is followed: of several, any may let go.
+its client: what it waits for, since when, and what its thread or task holds. Of those that sleep inside the client for
+as long, whom the server does not know, the record has how many they are and since when, name by name, for operators
+(``_seen``). Nothing is written for anybody else.
+
+A waiter that holds something then follows who is in its way: the holder of what it waits for, what that one waits for by
+the records of its process, and so on. Only a name with exactly one holder is followed: of several, any may let go.
 
 A way back to itself is at first only suspected: records are old as soon as they are written. It is a deadlock once it
 was found twice, with the same grants and waits, and every record of the second reading was built after the first one
@@ -125,6 +128,7 @@ class DeadlockWatch:
         self._waits: dict[Attempt, _Wait] = {}
         self._numbers = count(1)
         self._published: bool = False
+        self._asleep: list[tuple[str, str, int, int]] = []
         self._heard_at: float = -inf
         self._heard_ms: int = 0
         self._built_ms: int = 0
@@ -160,29 +164,43 @@ class DeadlockWatch:
                 self._next = min(self._next, since + self._after)
         try:
             holds = _holds_of(engine, {who for _, who, _ in old.values()}) if old else {}
-            if holds or self._published:
-                if not self._heard_ms:
-                    await self._introduce(engine)
-                holders = {target: wait for target, wait in old.items() if wait[1] in holds}
-                self._collect(engine, holders, holds, now)
-                await self._publish(engine)
+            asleep = [wait for target, wait in old.items() if target.waiter is None]
+            if holds or asleep or self._published:
+                await self._write(engine, old, holds, asleep, now)
                 for wait in [wait for wait in self._waits.values() if wait.check_at <= now][:_MOST_CHECKS]:
                     await self._check(engine, wait)
         except Fault as fault:
             # The server is slow or away: a waiter finds that out by itself. Later again.
             self._failed(fault, now)
             return
+        if self._asleep:
+            self._next = min(self._next, now + _RETRY)
         if self._waits:
             check_at = min(wait.check_at for wait in self._waits.values())
             self._next = min(self._next, now + self._beat, check_at)
         self._next = max(self._next, now + len(waits) * _REST)
+
+    async def _write(
+        self,
+        engine: Engine,
+        old: _Waits,
+        holds: _Holds,
+        asleep: Sequence[tuple[Primitive, object, float]],
+        now: float,
+    ) -> None:
+        if not self._heard_ms:
+            await self._introduce(engine)
+        self._asleep = self._count(asleep)
+        self._collect(engine, {target: wait for target, wait in old.items() if wait[1] in holds}, holds, now)
+        await self._publish(engine)
 
     def _failed(self, fault: Fault, now: float) -> None:
         denied = fault.kind is FaultKind.DENIED
         self._next = now + (_DENIED_FOR if denied else _RETRY)
         if denied and not self._denied:
             self._denied = True
-            log.warning("deadlocks are not found: no permission to write who waits (%s)", fault.text)
+            said = "deadlocks are not found, nor do operators see all who wait: no permission to write who waits (%s)"
+            log.warning(said, fault.text)
 
     async def _introduce(self, engine: Engine) -> None:
         """Take a name in the records, and read the server's clock."""
@@ -209,12 +227,25 @@ class DeadlockWatch:
             known[target] = wait
         self._waits = known
 
+    def _count(self, asleep: Sequence[tuple[Primitive, object, float]]) -> list[tuple[str, str, int, int]]:
+        """How many sleep for each kind and name, and since when the first of them does."""
+        begun: dict[tuple[str, str], list[float]] = {}
+        for primitive, _, since in asleep:
+            begun.setdefault((primitive.kind, primitive.name), []).append(since)
+        return [(*about, len(all_), self._server_ms(min(all_))) for about, all_ in begun.items()][
+            :_MOST_HOLDS
+        ]
+
     def _server_ms(self, at: float) -> int:
         return self._heard_ms + int((at - self._heard_at) * 1000)
 
     async def _publish(self, engine: Engine, channel: str = "", token: str = "") -> None:
-        record = {"b": self._built_ms, "w": [wait.row[1:8] for wait in self._waits.values()]}
-        text = json.dumps(record, separators=(",", ":")) if self._waits else ""
+        record = {
+            "b": self._built_ms,
+            "w": [wait.row[1:8] for wait in self._waits.values()],
+            "s": self._asleep,
+        }
+        text = json.dumps(record, separators=(",", ":")) if self._waits or self._asleep else ""
         self._published = bool(text)
         await self._ask(
             engine, self._names.calls.write_waits(self._process, self._client, text, channel, token)

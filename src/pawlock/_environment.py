@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from pawlock._durations import HOW, seconds_of
 from pawlock._hints import words_for
 from pawlock.core.options import LockOptions
 from pawlock.errors import ConfigurationError
 
-__all__ = ["VARIABLES", "check_known", "from_environment"]
+__all__ = ["VARIABLES", "check_known", "from_environment", "this_user"]
 
 VARIABLES: Mapping[str, str] = {
     option: f"PAWLOCK_{option.upper()}" for option in LockOptions.known("environment", client=True)
@@ -18,10 +21,10 @@ VARIABLES: Mapping[str, str] = {
 
 
 def _number(text: str, variable: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigurationError(f"{variable} must be a number of seconds, got {text[:40]!r}") from None
+    found = seconds_of(text)
+    if found < 0:
+        raise ConfigurationError(f"{variable} must be {HOW}, got {text[:40]!r}")
+    return found
 
 
 def from_environment(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -59,3 +62,15 @@ def check_known(given: Iterable[str], known: Collection[str]) -> None:
     if unknown := sorted(set(given).difference(known)):
         text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
         raise ConfigurationError("; ".join([text, *words_for(unknown)]))
+
+
+def this_user() -> str:
+    """Who runs this process, as ``user@host``: who called ``sudo``, else who is logged in."""
+    import getpass
+
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        # A container may run as a number that has no name.
+        user = f"uid-{os.getuid()}" if hasattr(os, "getuid") else "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,6 +34,24 @@ def test_it_takes_the_lock_and_writes_who_and_why(pawlock: Pawlock) -> None:
     assert "it hangs" in pawlock.call("show", "job")[1]
     assert json.loads(pawlock.call("show", "--json", "job")[1])["audit"] == [entry]
     assert json.loads(pawlock.call("show", "--json", "other")[1])["audit"] == []
+
+
+def test_the_audit_log_names_a_person(pawlock: Pawlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who called `sudo`, else who is logged in, and on which host; or whoever `--by` names."""
+    force = ("force-release", "--yes", "--reason", "x", "job")
+    host = socket.gethostname()
+    for environ, more, who in (
+        ({"SUDO_USER": "alice", "LOGNAME": "root", "USER": "root"}, (), f"alice@{host}"),
+        ({"SUDO_USER": "", "LOGNAME": "bob", "USER": "bob"}, (), f"bob@{host}"),
+        ({"SUDO_USER": "alice"}, ("--by", "Carol, INC-17"), "Carol, INC-17"),
+    ):
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        lease = pawlock.client.lock("job").acquire()
+        assert pawlock.run(*force, *more)[0] == 0
+        assert trail(pawlock)[0]["who"] == who
+        assert f"by {who}: x" in pawlock.call("show", "job")[1]
+        eventually(lambda one=lease: one.lost)  # type: ignore[misc]
 
 
 def test_the_next_waiter_gets_it(pawlock: Pawlock) -> None:

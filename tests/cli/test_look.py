@@ -78,6 +78,36 @@ def test_ls_sees_what_is_held_for_moments_and_who_waits_for_it(pawlock: Pawlock)
                 thread.join()
 
 
+def test_who_waits_inside_a_client_is_counted_too(pawlock: Pawlock) -> None:
+    """Twenty threads of one client, of which the server knows one at most."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            with lock:
+                over.wait(0.2)
+
+    with library.connect(pawlock.server.url) as client:
+        lock = client.lock("busy")
+        threads = [threading.Thread(target=work) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        try:
+            eventually(lambda: listed(pawlock)[0]["waiting"] >= 10)  # type: ignore[operator]
+            (one,) = listed(pawlock)
+            assert (one["name"], one["held"]) == ("busy", True)
+            assert one["longest_wait"] >= 1  # type: ignore[operator]
+            assert pawlock.client.inspect("busy").waiting >= 10
+            shown = pawlock.call("show", "busy")[1]
+            assert re.search(r"waiters   \d\d, for up to \d", shown)
+            assert "inside these clients" in shown
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        eventually(lambda: all(one["waiting"] == 0 for one in listed(pawlock)))
+
+
 @pytest.mark.slow
 def test_ls_beside_a_million_other_keys_tells_how_far_it_is(
     own_server: Server, screens: list[Screen]
@@ -101,7 +131,18 @@ def test_ls_is_a_table_that_can_be_filtered_and_sorted(pawlock: Pawlock, client:
     code, out, _ = pawlock.call("ls")
     head, *rows = out.splitlines()
     assert code == 0
-    assert head.split() == ["NAME", "KIND", "HOLDER", "AGE", "TTL", "LEFT", "FENCE", "WAITERS"]
+    assert head.split() == [
+        "NAME",
+        "KIND",
+        "HOLDER",
+        "AGE",
+        "TTL",
+        "LEFT",
+        "WAITERS",
+        "LONGEST",
+        "WAIT",
+        "FENCE",
+    ]
     assert [row.split()[0] for row in rows] == ["a", "b", "other"]
     assert f"{os.getpid()}/MainThread" in rows[0]
     assert "\033" not in out
@@ -151,10 +192,11 @@ def test_nothing_is_held(pawlock: Pawlock) -> None:
     assert listed(pawlock) == []
     code, out, err = pawlock.call("ls")
     assert (code, len(out.splitlines())) == (0, 1)
-    assert (
-        err
-        == f"pawlock: no lock is held in namespace 'pawlock' ({pawlock.server.url}); --all-namespaces lists every namespace\n"
-    )
+    what = "looked at 0 keys of the server at \\d\\d:\\d\\d:\\d\\d; --all-namespaces lists every namespace\n"
+    place = f"no lock is held in namespace 'pawlock' ({pawlock.server.url}): "
+    assert re.fullmatch(re.escape(f"pawlock: {place}") + what, err)
+    pawlock.server.command("SET", "other", "x")
+    assert "looked at all 1 keys of the server" in pawlock.call("ls")[2]
 
 
 def test_a_filter_that_fits_nothing_says_so(pawlock: Pawlock, client: library.Client) -> None:

@@ -72,7 +72,7 @@ def test_ctrl_c_ends_the_wait(screens: list[Screen], pawlock: Pawlock) -> None:
     with pawlock.client.lock("job"):
         holder = re.escape(pawlock.client.inspect("job").holder)
         screen = open_screen(screens, pawlock, *PAWLOCK, "run", "job", "--", "echo", "in")
-        screen.until(rf"waiting for 'job', held by {holder} … \(\d+ s\)")
+        screen.until(rf"waiting for 'job', held by {holder} since \S+ … \(\d+ s\)")
         screen.type("\x03")
         began = time.monotonic()
         assert screen.end() == -signal.SIGINT

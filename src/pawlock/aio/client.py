@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
+from pawlock import _seen
 from pawlock._coordinate import barrier_plan, election_plan, latch_plan, once_plan
+from pawlock._environment import this_user
 from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_here
 from pawlock._multi import multi_plan
 from pawlock._permits import plan_of_semaphore, plans_of_rwlock
-from pawlock._trial import with_trial
+from pawlock._trial import ping, with_trial
 from pawlock.aio.election import AsyncElection
 from pawlock.aio.gates import AsyncBarrier, AsyncLatch
 from pawlock.aio.lifecycle import AsyncClientLifecycle
@@ -20,7 +22,6 @@ from pawlock.aio.once import AsyncOnce
 from pawlock.aio.permits import AsyncRWLock, AsyncSemaphore
 from pawlock.aio.service import AsyncLockService
 from pawlock.core import operator, stateless, transfer
-from pawlock.core.inspect import ping
 from pawlock.core.key import Key
 from pawlock.core.options import BarrierKwargs, LatchKwargs, LockKwargs, OnceKwargs, PermitKwargs, Seconds
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
@@ -215,7 +216,7 @@ class AsyncClient(AsyncClientLifecycle):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await operator.inspect(engine_here(self), plan.primitive, plan.options, waiters)
+        return await _seen.inspect(engine_here(self), plan, waiters)
 
     async def locks(self, *, progress: Callable[[int, int], object] | None = None) -> list[LockInfo]:
         """List the held names of the namespace, of all clients, sorted by name.
@@ -232,7 +233,7 @@ class AsyncClient(AsyncClientLifecycle):
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return await operator.locks(engine_here(self), self._settings.options, progress)
+        return await _seen.locks(engine_here(self), self._settings.options, progress)
 
     async def force_release(
         self,
@@ -241,6 +242,7 @@ class AsyncClient(AsyncClientLifecycle):
         *,
         reason: str,
         holder: str = "",
+        by: str = "",
     ) -> Forced:
         """End the lease of a holder, and grant what it held to the next waiter.
 
@@ -254,6 +256,8 @@ class AsyncClient(AsyncClientLifecycle):
                 ``"election"`` or ``"once"``.
             reason: Why, in 1 to 500 characters; recorded in the audit log with who did it and when.
             holder: Only what this one holds, as ``inspect`` shows it; default: all who hold the name at that moment.
+            by: Who does it, for the audit log, in at most 500 characters; default ``user@host``, of the user that
+                called ``sudo`` (``SUDO_USER``), else of ``USER``.
 
         Raises:
             NotHeld: Nothing was released: nobody holds it as that, or it changed hands each time that it was to be taken.
@@ -263,9 +267,7 @@ class AsyncClient(AsyncClientLifecycle):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return await operator.force_release(
-            engine_here(self), plan.primitive, plan.options, kind, reason, holder
-        )
+        return await operator.force_release(engine_here(self), plan, kind, reason, holder, by or this_user())
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Return the audit log of this namespace, newest first.
@@ -309,7 +311,7 @@ class AsyncClient(AsyncClientLifecycle):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", TRIAL, TRIED)
-        return await ping(engine_here(self), plan.primitive, plan.options)
+        return await ping(engine_here(self), plan)
 
     async def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> AsyncLease:
         """Continue a lease that ``AsyncLease.detach`` detached, here or in another process.

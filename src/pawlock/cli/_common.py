@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from pawlock._durations import HOW, seconds_of
+
 if TYPE_CHECKING:
     from pawlock import Client, LockInfo
 
@@ -27,6 +29,7 @@ __all__ = [
     "KeyName",
     "Signalled",
     "age_of",
+    "as_seconds",
     "chosen",
     "client_of",
     "duration",
@@ -35,12 +38,10 @@ __all__ = [
     "json_option",
     "moment",
     "name_argument",
-    "positive",
     "print_json",
     "raise_on_signals",
     "readable",
     "record",
-    "seconds",
     "server_options",
     "where",
     "whole_holder",
@@ -137,18 +138,26 @@ def json_option(text: str) -> Callable[[F], F]:
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
-def seconds(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse what is no duration; the library checks the rest."""
-    if value is not None and not 0 <= value < math.inf:
-        raise click.BadParameter("must be a number of seconds, 0 or more", ctx, parameter)
-    return value
+def as_seconds(least: float = 0.0, most: float = sys.float_info.max) -> Callable[..., float | None]:
+    """Make the callback of an option that takes a duration, as all of them write it; the library checks the rest.
 
+    Args:
+        least: The shortest that makes sense, in seconds.
+        most: The longest; default: any that is finite.
+    """
 
-def positive(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse an interval that is too short or too long."""
-    if value is not None and not 0.05 <= value <= 86400:
-        raise click.BadParameter("must be 0.05 to 86400 seconds", ctx, parameter)
-    return value
+    def read(ctx: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        if value is None:
+            return None
+        found = seconds_of(value)
+        if found < 0:
+            raise click.BadParameter(f"must be {HOW}, got {value!r}", ctx, parameter)
+        if not least <= found <= most:
+            bounds = f"{least:g} or more" if most >= sys.float_info.max else f"{least:g} to {most:g}"
+            raise click.BadParameter(f"must be {bounds} seconds, got {value!r}", ctx, parameter)
+        return found
+
+    return read
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "ORDERS", "cells", "ordered", "table"]
 
-COLUMNS = ("NAME", "KIND", "HOLDER", "AGE", "TTL LEFT", "FENCE", "WAITERS")
-_RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS"}
+COLUMNS = ("NAME", "KIND", "HOLDER", "AGE", "TTL LEFT", "WAITERS", "LONGEST WAIT", "FENCE")
+_RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS", "LONGEST WAIT"}
 _WIDEST = 60
 
 # Each begins with what matters most; of equals, the name decides.
@@ -22,7 +22,8 @@ ORDERS: dict[str, Callable[[LockInfo], Any]] = {
     "name": lambda _: 0,
     "age": lambda info: info.since if info.since is not None else math.inf,
     "ttl": lambda info: info.ttl_left,
-    "waiters": lambda info: -info.queue_length,
+    "waiters": lambda info: -info.waiting,
+    "wait": lambda info: -(info.longest_wait or 0.0),
     "holder": lambda info: (info.host, info.pid or 0, info.holder),
 }
 
@@ -41,8 +42,9 @@ def cells(info: LockInfo) -> tuple[str, ...]:
         holder_of(info),
         duration(age_of(info)),
         duration(info.ttl_left),
+        str(info.waiting),
+        duration(info.longest_wait) if info.waiting else "-",
         "-" if info.fence is None else str(info.fence),
-        str(info.queue_length),
     )
 
 

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pawlock._system import now
 from pawlock.cli._child import Child
-from pawlock.cli._common import Signalled, given_name
+from pawlock.cli._common import Signalled, given_name, moment, readable
 from pawlock.cli._signals import ENDING, SignalPipe
 from pawlock.cli._terminal import Terminal
 from pawlock.cli.exits import Exit, clear_status, code_of, ended_by, explained, is_terminal, say, show_status
+from pawlock.cli.show import find
 from pawlock.errors import ConfigurationError, LeaseLost, NotAcquired, NotHeld, PawlockError
 
 if TYPE_CHECKING:
@@ -122,9 +123,12 @@ class Turn:
     Attributes:
         job: What was asked for.
         lease: The lease, once it was granted.
+        kind: As what the name is taken, but for an election.
         asked: Whether a signal asked the command to end.
         was_lost: Whether it was ended for the sake of the lease, and nobody asked it to end.
     """
+
+    kind: str = "lock"
 
     def __init__(self, job: Job, signals: SignalPipe, terminal: Terminal) -> None:
         self.job, self._signals, self._terminal = job, signals, terminal
@@ -154,7 +158,7 @@ class Turn:
                         lease.extend(lease.ttl)
             except NotAcquired as error:
                 if not job.quiet:
-                    holder = error.holder or self.holder(client)
+                    holder = error.holder or self.holding(client)[0]
                     text = f"{job.name!r} is held by {holder} [{error.code}]" if holder else str(error)
                     say(text, colour="yellow", event="busy", name=job.name, holder=holder)
                 return job.conflict
@@ -191,16 +195,26 @@ class Turn:
 
     @contextlib.contextmanager
     def _status(self, client: pawlock.Client) -> Generator[None]:
-        """Show meanwhile, at a terminal, who has it and for how long we have waited."""
-        over, began = threading.Event(), now()
+        """Say meanwhile what is waited for: at a terminal each second, and with -v when that changes."""
+        over, began, name = threading.Event(), now(), self.job.name
 
         def show() -> None:
+            said: tuple[str, object] | None = None
             while not over.wait(_TICK):
-                by = f", held by {holder}" if (holder := self.holder(client)) else ""
-                if not over.is_set():
-                    show_status(f"waiting for {self.job.name!r}{by} … ({now() - began:.0f} s)")
+                holder, since = self.holding(client)
+                by = f", held by {readable(holder)}" if holder else ""
+                at = f" since {moment(since)}" if holder and since else ""
+                if over.is_set():
+                    return
+                if self.job.verbose and (holder, since) != said:
+                    said = holder, since
+                    fields = {"event": "waiting", "name": name, "holder": holder, "since": since}
+                    say(f"waiting for {name!r}{by}{at}", colour="dim", **fields)
+                # A line of a terminal is short: of the moment, the time of the day.
+                at = at.replace(f" {time.strftime('%Y-%m-%d')} ", " ").rpartition(" ")[0]
+                show_status(f"waiting for {name!r}{by}{at} … ({now() - began:.0f} s)")
 
-        if is_terminal() and not self.job.quiet:
+        if (is_terminal() and not self.job.quiet) or self.job.verbose:
             threading.Thread(target=show, name="pawlock-status", daemon=True).start()
         try:
             yield
@@ -208,15 +222,20 @@ class Turn:
             over.set()
             clear_status()
 
-    def holder(self, client: pawlock.Client) -> str:
-        """Ask who has it: a courtesy to the one who waits. The acquisition says what is wrong with the server."""
-        name = given_name(self.job.name)
+    def holding(self, client: pawlock.Client) -> tuple[str, float | None]:
+        """Ask who has it, and since when: a courtesy to the one who waits.
+
+        The acquisition says what is wrong with the server.
+        """
+        kind = "election" if self.job.elects else self.kind
         with contextlib.suppress(PawlockError):
-            if not self.job.elects:
-                return client.inspect(name, waiters=0).holder
-            if leader := client.election(name).leader():
-                return leader.identity
-        return ""
+            if kind == "lock":
+                found = [client.inspect(given_name(self.job.name), waiters=0)]
+            else:
+                found = [info for info in find(client, self.job.name, 0) if info.kind == kind]
+            if found and found[0].held:
+                return found[0].holder or "a program that is not pawlock", found[0].since
+        return "", None
 
     # Running --------------------------------------------------------------------------------------------------------
 

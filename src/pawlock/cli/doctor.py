@@ -12,6 +12,7 @@ import click
 
 import pawlock
 from pawlock._doctor import acl_rules
+from pawlock.cli._common import as_seconds
 from pawlock.cli.exits import Exit
 from pawlock.model import Finding, ServerReport, Severity
 
@@ -48,7 +49,9 @@ _CODES = {Severity.WARNING: 1, Severity.ERROR: 2}
 @click.command(epilog=_EXAMPLES)
 @click.argument("url", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array with one object per server.")
-@click.option("--ttl", type=float, default=30.0, show_default=True, help="TTL of your leases, in seconds.")
+@click.option(
+    "--ttl", callback=as_seconds(), default="30s", metavar="TIME", help="TTL of your leases (default: 30s)."
+)
 @click.option(
     "--namespace", metavar="TEXT", help="Key prefix of the locks (default: PAWLOCK_NAMESPACE, else pawlock)."
 )

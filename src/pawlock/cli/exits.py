@@ -122,6 +122,8 @@ def explained(error: BaseException) -> str:
     code = getattr(error, "code", "")
     if isinstance(error, errors.NotAcquired) and error.holder:
         return f"{error.name!r} is held by {error.holder} [{code}]"
+    if getattr(error, "operation", "") == "force_release":
+        return f"{said}. Fix: see what is held with `pawlock ls` or `pawlock show`"
     if code in _HELPS:
         return f"{said}. Fix: {_HELPS[code]}"
     _, found, fix = (type(error).__doc__ or "").partition("Solution: ")

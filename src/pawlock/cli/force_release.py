@@ -49,7 +49,8 @@ Exit codes:
   130 Ctrl-C; nothing was done   76  nothing was released: nobody holds it, or it changed hands each time
 
 The previous holder keeps running until it notices the loss; its fencing token becomes stale, so guarded writes refuse
-it. Writes it already made are not undone. The audit log records who did it, when and why: `pawlock show`.
+it. Writes it already made are not undone. The audit log records who did it, when and why: `pawlock show`. Who it was is the
+user that called sudo (SUDO_USER), else USER, and the host; or --by.
 """
 
 
@@ -63,6 +64,7 @@ it. Writes it already made are not undone. The audit log records who did it, whe
     help="Holder to release, as `show` prints it (default: all holders).",
 )
 @click.option("--reason", metavar="TEXT", help="Reason for the audit log; prompted for on a terminal.")
+@click.option("--by", metavar="TEXT", default="", help="Who does it, for the audit log (default: user@host).")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @json_option("Print one JSON object.")
 @server_options
@@ -80,7 +82,8 @@ def force_release(**given: Any) -> int:
         reason = given["reason"]
         if not reason:
             reason = "nobody held it" if info is None else _ask("Reason: ")
-        forced = client.force_release(given_name(given["name"]), kind, reason=reason, holder=given["holder"])
+        whose, by = given["holder"], given["by"]
+        forced = client.force_release(given_name(given["name"]), kind, reason=reason, holder=whose, by=by)
     if given["as_json"]:
         print_json(dataclasses.asdict(forced))
     else:
@@ -126,7 +129,7 @@ def _agreed(info: LockInfo, kind: str, holder: str) -> bool:
     if not holder and kind in ("semaphore", "rwlock") and info.count > 1:
         who = f"{info.count} holders"
     age = "" if info.since is None else f" for {duration(age_of(info))}"
-    waiting = f", {info.queue_length} waiting" if info.queue_length else ""
+    waiting = f", {info.waiting} waiting for up to {duration(info.longest_wait)}" if info.longest_wait else ""
     what = "" if kind == "lock" else f" as {kind}"
     question = f"{readable(info.name)!r} is held{what} by {who}{age}{waiting}. Force release? [y/N]: "
     return _ask(question).lower() in ("y", "yes")

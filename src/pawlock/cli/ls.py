@@ -62,7 +62,7 @@ shows its progress. AGE uses the clock of this machine. If no lock is held, a no
     "--sort",
     type=click.Choice(sorted(ORDERS)),
     default="name",
-    help="Sort order: name, or oldest, expiring soonest, most waiters first (default: name).",
+    help="Sort order: name, or oldest, expiring soonest, most waiters, longest wait first (default: name).",
 )
 @click.option("--all-namespaces", "everywhere", is_flag=True, help="List every namespace of the server.")
 @json_option("Print a JSON array with one object per lock.")
@@ -76,7 +76,7 @@ def ls(**given: Any) -> int:
         raise click.UsageError("--namespace and --all-namespaces cannot be used together")
     with client_of(given) as client, Progress() as progress:
         if given["everywhere"]:
-            return _everywhere(_held_everywhere(client, progress), given)
+            return _everywhere(_held_everywhere(client, progress), progress, given)
         infos = client.locks(progress=progress)
         place = f"namespace {settings_of(client).namespace!r} ({where(given['url'])})"
     found = ordered((info for info in infos if chosen(info, given["wanted"])), given["sort"])
@@ -88,25 +88,30 @@ def ls(**given: Any) -> int:
     if given["as_json"]:
         return Exit.OK
     if not infos:
-        say(f"no lock is held in {place}; --all-namespaces lists every namespace")
+        say(f"no lock is held in {place}: {progress}; --all-namespaces lists every namespace")
     elif not found:
         say(f"no name or holder matches {given['wanted']!r}; {len(infos)} are held in {place}")
     return Exit.OK
 
 
-def _held_everywhere(client: Client, progress: Progress) -> list[tuple[str, LockInfo]]:
+def _held_everywhere(client: Client, progress: Progress) -> dict[str, list[LockInfo]]:
     from pawlock._inside import engine_of
+    from pawlock._seen import with_sleepers
     from pawlock.core import operator
+    from pawlock.core.names import check_namespace
     from pawlock.runtimes.threads import run
 
-    options = settings_of(client).options
-    return run(operator.held(engine_of(client), options, progress, everywhere=True))
-
-
-def _everywhere(infos: list[tuple[str, LockInfo]], given: dict[str, Any]) -> int:
+    settings, engine = settings_of(client), engine_of(client)
     spaces: dict[str, list[LockInfo]] = {}
-    for namespace, info in infos:
+    for namespace, info in run(operator.held(engine, settings.options, progress, everywhere=True)):
         spaces.setdefault(namespace, []).append(info)
+    return {
+        namespace: run(with_sleepers(engine, infos, settings.engine.names(check_namespace(namespace))))
+        for namespace, infos in spaces.items()
+    }
+
+
+def _everywhere(spaces: dict[str, list[LockInfo]], progress: Progress, given: dict[str, Any]) -> int:
     rows = [
         (namespace, info)
         for namespace, held in spaces.items()
@@ -120,7 +125,7 @@ def _everywhere(infos: list[tuple[str, LockInfo]], given: dict[str, Any]) -> int
         ):
             write(line)
     if not rows and not given["as_json"]:
-        say(f"no lock is held in any namespace of {where(given['url'])}")
+        say(f"no lock is held in any namespace of {where(given['url'])}: {progress}")
     return Exit.OK
 
 
@@ -130,9 +135,14 @@ class Progress:
     def __init__(self) -> None:
         self._since = time.monotonic()
         self._shown = False
+        self._total = 0
+
+    def __str__(self) -> str:
+        return f"looked at {'all ' * (self._total > 0)}{self._total:,} keys of the server at {time.strftime('%H:%M:%S')}"
 
     def __call__(self, scanned: int, total: int) -> None:
         """Show how many keys were scanned."""
+        self._total = total
         if sys.stderr.isatty() and time.monotonic() - self._since >= _SHOW_AFTER:
             self._shown = True
             sys.stderr.write(f"\r{scanned:,} of {total:,} keys")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pawlock.cli._common import SETTINGS, client_of
+from pawlock.cli._common import SETTINGS, as_seconds, client_of
 from pawlock.cli.exits import Exit, say, use_json
 from pawlock.cli.run import RunCommand, carry_out, job_options
 from pawlock.core.options import OnceKwargs
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["once"]
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _EXAMPLES = """\b
 Examples:
   pawlock once migrate:v42 --keep 30d -- ./migrate.sh      on every pod: one runs it
-  pawlock once -w 600 migrate:v42 -- ./migrate.sh          and the others wait for it
+  pawlock once -w 10m migrate:v42 -- ./migrate.sh          and the others wait for it
   pawlock once "report:$(date +%F)" -- ./report.sh         once a day
   pawlock once --forget migrate:v42                        so that it can be run again
 
@@ -34,6 +33,8 @@ Exit codes:
   126    COMMAND is not executable   76  the lease was lost and COMMAND was ended
   127    COMMAND was not found       69  the server is unreachable or refused
   128+n  signal n ended COMMAND      64  wrong usage
+
+TIME is in seconds, or a number with ms, s, m, h, d or w: 90, 90s, 1.5h, 30d.
 
 The first caller runs COMMAND, and its exit code is recorded. Every later caller within --keep exits with it, without running
 COMMAND. What COMMAND prints is not recorded: that belongs in a log. If COMMAND fails, nothing is recorded, and the next
@@ -46,27 +47,6 @@ Signals, --max-hold and a lost lease end COMMAND as they do with `pawlock run`. 
 ends, a line says that the result may not have been recorded, and the exit code is that of COMMAND. If a program recorded the
 result (`client.once`), the exit code is 0.
 """
-
-
-def _duration(ctx: click.Context, parameter: click.Parameter, value: str) -> float:
-    """Read seconds, or a number with a unit; the library checks the rest."""
-    number, unit = (value[:-1], value[-1:]) if value[-1:] in _UNITS else (value, "s")
-    try:
-        found = float(number) * _UNITS[unit]
-    except ValueError:
-        found = -1.0
-    if not 0 < found < float("inf"):
-        raise click.BadParameter(
-            "must be a number of seconds, or a number with s, m, h, d or w", ctx, parameter
-        )
-    return found
-
-
-def _patience(ctx: click.Context, parameter: click.Parameter, value: float) -> float:
-    """Refuse what is no duration."""
-    if not value >= 0:
-        raise click.BadParameter("must be a number of seconds, 0 or more, or inf", ctx, parameter)
-    return value
 
 
 class _Once(RunCommand):
@@ -83,17 +63,16 @@ class _Once(RunCommand):
     "--keep",
     default="1d",
     metavar="TIME",
-    callback=_duration,
-    help="How long the result is kept: seconds, or a number with s, m, h, d or w (default: 1d).",
+    callback=as_seconds(0.05),
+    help="How long the result is kept (default: 1d).",
 )
 @click.option(
     "-w",
     "--wait",
-    type=float,
-    default=0.0,
-    metavar="S",
-    callback=_patience,
-    help="While another client runs it, wait at most S seconds for its result; inf: for as long as it takes.",
+    callback=as_seconds(most=math.inf),
+    default="0",
+    metavar="TIME",
+    help="While another client runs it, wait at most for TIME for its result; inf: for as long as it takes.",
 )
 @click.option("--skip", is_flag=True, help="If it was done, exit with 0 whatever was recorded.")
 @click.option("--keep-failures", is_flag=True, help="Also record an exit code other than 0.")
@@ -121,6 +100,7 @@ def _turn(given: Mapping[str, Any]) -> type[Turn]:
 
     class OnceTurn(Turn):
         _started: Started
+        kind = "once"
 
         def take(self, client: pawlock.Client) -> pawlock.Lease | int:
             state = self.settle(client.once).begin(wait=given["wait"] != 0, **self.job.limit)
@@ -130,9 +110,6 @@ def _turn(given: Mapping[str, Any]) -> type[Turn]:
                 return _done(state, given, self.job)
             self._started = state
             return state.lease
-
-        def holder(self, client: pawlock.Client) -> str:  # noqa: ARG002  # nobody shows it
-            return ""
 
         def give_back(self, lease: pawlock.Lease, code: int | None) -> None:
             if self.asked and not code and not self.job.quiet:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pawlock.cli._common import SETTINGS, json_option, name_argument, seconds, server_options
+from pawlock.cli._common import SETTINGS, as_seconds, json_option, name_argument, server_options
 from pawlock.cli.exits import Exit, say, use_json
 from pawlock.core.options import LockKwargs, LockOptions
 
@@ -25,7 +25,7 @@ Examples:
   pawlock run backup -- tar czf backup.tgz data   wait for the lock, then run
   pawlock run -n daily-report -- ./report.sh      skip this run if it is already running (exit 75)
   pawlock run -n -E 0 tick -- ./tick.sh           the same from cron, with exit code 0
-  pawlock run --min-hold 50 hourly -- ./hourly    also keep out hosts whose cron starts late
+  pawlock run --min-hold 50s hourly -- ./hourly    also keep out hosts whose cron starts late
   pawlock run --elect scheduler -- ./scheduler    start it on three hosts: one of them runs it
 
 \b
@@ -34,6 +34,8 @@ Exit codes:
   126    COMMAND is not executable  76  the lock was lost and COMMAND was ended
   127    COMMAND was not found      69  the server is unreachable or refused
   128+n  signal n ended COMMAND     64  wrong usage
+
+TIME is in seconds, or a number with ms, s, m, h, d or w: 90, 90s, 1.5h, 30d.
 
 COMMAND gets PAWLOCK_LOCK_NAME, PAWLOCK_FENCE and PAWLOCK_TTL_MS in its environment. PAWLOCK_FENCE is the fencing token, which
 increases with every new holder: pass it to the store that COMMAND writes to, and let the store refuse lower tokens.
@@ -64,8 +66,8 @@ class RunCommand(click.Command):
 
 
 def seconds_option(*names: str, help: str) -> Callable[[F], F]:  # noqa: A002  # as click calls it
-    """Add an option that is a number of seconds."""
-    return click.option(*names, type=float, metavar="S", callback=seconds, help=help)
+    """Add an option that is a duration."""
+    return click.option(*names, callback=as_seconds(), metavar="TIME", help=help)
 
 
 def job_options(known: type) -> Callable[[F], F]:
@@ -82,7 +84,7 @@ def job_options(known: type) -> Callable[[F], F]:
             click.option("-q", "--quiet", is_flag=True, help="Only print errors."),
             server_options,
             seconds_option(
-                "--kill-after", help="Seconds from SIGTERM to SIGKILL (default: a sixth of the TTL, or 5)."
+                "--kill-after", help="Time from SIGTERM to SIGKILL (default: a sixth of the TTL, or 5s)."
             ),
         ):
             function = option(function)
@@ -98,7 +100,7 @@ def job_options(known: type) -> Callable[[F], F]:
 @name_argument
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND [ARG]...")
 @click.option("-n", "--nonblock", is_flag=True, help="Do not wait: exit 75 if the lock is held.")
-@seconds_option("-w", "--wait", help="Wait at most S seconds.")
+@seconds_option("-w", "--wait", help="Wait at most for TIME.")
 @click.option(
     "-E", "--conflict-exit-code", "conflict", type=click.IntRange(0, 255), default=int(Exit.CONFLICT), metavar="N",
     help="Exit code if the lock is held by another client (default: 75).",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pawlock.cli._common import as_seconds
 from pawlock.cli.exits import Exit, say
 from pawlock.errors import ConfigurationError
 
@@ -67,7 +68,11 @@ Exit codes:
     "--insecure-http", is_flag=True, help="Allow plain HTTP on a public address, behind a TLS proxy."
 )
 @click.option(
-    "--drain-delay", default=0.0, metavar="S", help="Seconds to report not ready before shutting down."
+    "--drain-delay",
+    callback=as_seconds(),
+    default="0",
+    metavar="TIME",
+    help="How long to report not ready before shutting down.",
 )
 @click.option(
     "--make-token", metavar="ID", help="Create a token, print it, store its hash in --tokens, and exit."
@@ -85,7 +90,12 @@ Exit codes:
     help="With --make-token: allowed key of other programs, as it is on the server; * matches any text.",
 )
 @click.option("--role", "roles", multiple=True, help="With --make-token: read, acquire, force or admin.")
-@click.option("--expires", metavar="DAYS", type=float, help="With --make-token: expire after this many days.")
+@click.option(
+    "--expires",
+    metavar="TIME",
+    callback=as_seconds(),
+    help="With --make-token: expire after this, as in 90d.",
+)
 def serve(**given: Any) -> int:
     """Serve locks over HTTP, for curl and programs in any language.
 
@@ -110,7 +120,7 @@ def _make_token(
     from pawlock.service.access import entry_for, new_secret, write_private
 
     secret = new_secret()
-    ends = None if expires is None else time.time() + expires * 86400
+    ends = None if expires is None else time.time() + expires
     entry = entry_for(make_token, secret, namespaces, roles, ends, keys)
     if tokens is None and not as_json:
         say("add this entry to the token file:")

@@ -50,11 +50,11 @@ shown, or the lock if none is in use. Of what was done once, the value is not sh
 def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
     """What is in use under a name; the record of the lock if nothing is. The name is taken as it stands."""
     from pawlock._factory import plan_of
-    from pawlock.core import operator
+    from pawlock._seen import states
     from pawlock.runtimes.threads import run
 
     plan = plan_of(settings_of(client), "lock", given_name(name), {})
-    return run(operator.states(engine_of(client), plan.primitive, plan.options, waiters))
+    return run(states(engine_of(client), plan, waiters))
 
 
 @click.command(epilog=_EXAMPLES, context_settings=SETTINGS)
@@ -142,11 +142,14 @@ def _describe(info: LockInfo) -> None:
         # A holder of a semaphore has no mode: how many permits it has is for its client to know.
         mode = "holder" if info.kind == "semaphore" else one.mode
         write(f"  {mode:<9} {readable(one.holder)}, {duration(one.ttl_left)} left")
-    write(f"  {'waiters':<9} {info.queue_length}")
+    waiting = f"{info.waiting}" + (f", for up to {duration(info.longest_wait)}" if info.longest_wait else "")
+    write(f"  {'waiters':<9} {waiting}")
     for waiter in info.waiters:
         write(f"    {waiter.position + 1:>3}  {readable(waiter.holder)}  for {duration(waiter.age)}")
     if len(info.waiters) < info.queue_length:
         write(f"         and {info.queue_length - len(info.waiters)} more")
+    if info.waiting > info.queue_length:
+        write(f"         and {info.waiting - info.queue_length} inside these clients")
 
 
 def _holder(info: LockInfo) -> str:

@@ -12,10 +12,11 @@ import click
 
 from pawlock.cli._common import (
     SETTINGS,
+    as_seconds,
     chosen,
     client_of,
+    duration,
     json_option,
-    positive,
     print_json,
     record,
     server_options,
@@ -31,12 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["top"]
 
+_LONG = 60.0
+"""Seconds after which a wait is to be seen from afar; see the alert PawlockServiceLongWait."""
+
 _EXAMPLES = """\b
 Examples:
   pawlock top
   pawlock top --sort age --filter 'order:*'
   pawlock top -n 1 --sort waiters   print once, as text; works without a terminal
-  pawlock top --json --interval 10  one JSON object per refresh, for a log
+  pawlock top --json --interval 10s one JSON object per refresh, for a log
 
 \b
 Exit codes:
@@ -56,17 +60,14 @@ Each refresh scans all keys of the server, a thousand at a time; with many keys,
     default="",
     help="Only locks whose name or holder, as printed, matches.",
 )
-@click.option(
-    "--sort", type=click.Choice(sorted(ORDERS)), default="waiters", help="Sort order (default: waiters)."
-)
+@click.option("--sort", type=click.Choice(sorted(ORDERS)), default="wait", help="Sort order (default: wait).")
 @click.option("--reverse", is_flag=True, help="Reverse the sort order.")
 @click.option(
     "--interval",
-    type=float,
-    default=1.0,
-    metavar="S",
-    callback=positive,
-    help="Refresh interval in seconds (default: 1).",
+    callback=as_seconds(0.05, 86400),
+    default="1s",
+    metavar="TIME",
+    help="Refresh interval (default: 1s).",
 )
 @click.option(
     "-n", "--count", type=click.IntRange(1), metavar="N", help="Print N refreshes as text, and exit."
@@ -129,12 +130,16 @@ def _table(infos: Sequence[LockInfo], trouble: str, height: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    waiting = sum(info.queue_length for info in infos)
-    title = trouble or f"pawlock top: {len(infos)} held, {waiting} waiting; Ctrl-C quits"
-    made = Table(title=Text(" ".join(title.split())), title_justify="left", box=None, pad_edge=False)
-    for column in COLUMNS:
+    waiting = sum(info.waiting for info in infos)
+    longest = max((info.longest_wait or 0.0 for info in infos), default=0.0)
+    most = f", for up to {duration(longest)}" if waiting else ""
+    title = trouble or f"pawlock top: {len(infos)} held, {waiting} waiting{most}; Ctrl-C quits"
+    loud = "bold red" if trouble or longest >= _LONG else ""
+    made = Table(title=Text(" ".join(title.split()), loud), title_justify="left", box=None, pad_edge=False)
+    # The fence says nothing here, and is as wide as what does: `pawlock show` has it.
+    for column in COLUMNS[:-1]:
         right = column not in {"NAME", "KIND", "HOLDER"}
         made.add_column(column, justify="right" if right else "left", no_wrap=True)
     for info in infos[: max(height - 2, 1)]:
-        made.add_row(*map(Text, cells(info)))
+        made.add_row(*map(Text, cells(info)[:-1]), style="red" if (info.longest_wait or 0.0) >= _LONG else "")
     return made

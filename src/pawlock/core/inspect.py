@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pawlock.core.options import LockOptions
     from pawlock.core.primitive import Primitive
 
-__all__ = ["MOST_LISTED", "inspect", "ping", "read_info"]
+__all__ = ["MOST_LISTED", "inspect", "read_info"]
 
 MOST_LISTED = 100_000
 """Waiters in one record: more would stop the server for long."""
@@ -28,13 +28,6 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, li
     engine.check_open(primitive.name)
     look, _ = await query(engine, primitive.inspect(limit), options, primitive.name, "inspect")
     return read_info(primitive, look)
-
-
-async def ping(engine: Engine, primitive: Primitive, options: LockOptions) -> float:
-    """How many seconds one question about a name takes."""
-    began = engine.runtime.now()
-    await inspect(engine, primitive, options, 0)
-    return engine.runtime.now() - began
 
 
 def read_info(primitive: Primitive, look: Look) -> LockInfo:
@@ -55,6 +48,8 @@ def read_info(primitive: Primitive, look: Look) -> LockInfo:
         fence=look.fence if look.last and not look.foreign else None,
         count=look.holds,
         queue_length=look.queue_length,
+        waiting=look.queue_length,
+        longest_wait=waiters[0].age if waiters else None if look.queue_length else 0.0,
         waiters=waiters,
         kind=primitive.kind,
         host=process.rpartition(":")[0],

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from pawlock.core import outcomes
 from pawlock.core.faults import to_error
-from pawlock.core.inspect import MOST_LISTED, read_info
 from pawlock.core.inspect import inspect as info_of
+from pawlock.core.inspect import read_info
 from pawlock.core.options import check_count
 from pawlock.core.outcomes import NOBODY_MS, Look
 from pawlock.core.primitive import TOMB_MS, listed_as
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from pawlock.core.engine import Engine
     from pawlock.core.options import LockOptions
+    from pawlock.core.plan import Plan
     from pawlock.core.primitive import Forceable, Found, Namespace, NamespaceCalls, Primitive
     from pawlock.model import LockInfo
 
-__all__ = ["Progress", "audit", "force_release", "held", "inspect", "locks", "namespace_of", "states"]
+__all__ = ["Progress", "audit", "force_release", "held", "inspect", "looks_at", "namespace_of", "other_kinds"]
 
 log: logging.Logger = logging.getLogger("pawlock.admin")
 
@@ -46,7 +47,7 @@ _PAGE = 100
 
 _AUDIT_LINES = 1000
 _AUDIT_LIFE_MS = 90 * 86_400_000
-_LONGEST_REASON = 500
+_LONGEST_TEXT = 500
 _TRIES = 5
 _MOST_NAMED = 10
 _NOT_PAWLOCK = "a program that is not pawlock"
@@ -66,11 +67,6 @@ def namespace_of(engine: Engine, what: str) -> Namespace:
 
 
 # All held names -----------------------------------------------------------------------------------------------------
-
-
-async def locks(engine: Engine, options: LockOptions, progress: Progress | None = None) -> list[LockInfo]:
-    """List the held names of the namespace, in order."""
-    return [info for _, info in await held(engine, options, progress)]
 
 
 async def held(
@@ -113,14 +109,14 @@ async def held(
 async def _held(engine: Engine, found: Sequence[Found], options: LockOptions) -> list[tuple[str, LockInfo]]:
     looks = [one.primitive for one in found]
     infos: list[tuple[str, LockInfo]] = []
-    for one, look in zip(found, await _looks(engine, looks, options, "locks", 0, WrongKey), strict=True):
+    for one, look in zip(found, await looks_at(engine, looks, options, "locks", 1, WrongKey), strict=True):
         # What pawlock never locked is a value of another program that begins alike.
         if look is not None and look.left_ms != NOBODY_MS and (look.last or not look.foreign):
             infos.append((one.namespace, replace(read_info(one.primitive, look), kind=one.kind)))
     return infos
 
 
-async def _looks(
+async def looks_at(
     engine: Engine,
     looks: Sequence[Primitive],
     options: LockOptions,
@@ -145,16 +141,6 @@ async def _looks(
     return found
 
 
-async def states(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> list[LockInfo]:
-    """The state of every kind that is held or waited for under one name; of its mutex if none is."""
-    check_count(waiters, "waiters", 0, MOST_LISTED)
-    engine.check_open(primitive.name)
-    looks = [primitive, *_other_kinds(engine, primitive).values()]
-    found = zip(looks, await _looks(engine, looks, options, primitive.name, waiters), strict=True)
-    infos = [read_info(one, look) for one, look in found if look is not None]
-    return [info for info in infos if info.held or info.queue_length] or infos[:1]
-
-
 async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, waiters: int) -> LockInfo:
     """The state of a lock; if it is free, also the other kind that holds its name."""
     info = await info_of(engine, primitive, options, waiters)
@@ -163,14 +149,14 @@ async def inspect(engine: Engine, primitive: Primitive, options: LockOptions, wa
 
 async def _held_as(engine: Engine, primitive: Primitive, options: LockOptions) -> str:
     """The kind of what holds the name and is no lock; ``""`` if there is none."""
-    others = _other_kinds(engine, primitive)
+    others = other_kinds(engine, primitive)
     # Also where this user may not read every kind.
-    looks = await _looks(engine, [*others.values()], options, primitive.name, 0, BackendDenied, WrongKey)
-    held = [kind for kind, look in zip(others, looks, strict=True) if look and look.left_ms != NOBODY_MS]
-    return held[0] if held else ""
+    looks = await looks_at(engine, [*others.values()], options, primitive.name, 0, BackendDenied, WrongKey)
+    found = zip(others, looks, strict=True)
+    return next((kind for kind, look in found if look and look.left_ms != NOBODY_MS), "")
 
 
-def _other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
+def other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
     """The other primitives that may hold the name of a lock, by kind."""
     names = engine.reports.namespace
     if names is None or listed_as(mutex) != mutex.kind:
@@ -181,28 +167,27 @@ def _other_kinds(engine: Engine, mutex: Primitive) -> dict[str, Primitive]:
 # Taking a name away -------------------------------------------------------------------------------------------------
 
 
-def _check_reason(reason: object) -> str:
-    text = reason if isinstance(reason, str) and reason.strip() else ""
+def _check_text(given: object, what: str) -> str:
+    text = given if isinstance(given, str) and given.strip() else ""
     # Without a lone surrogate, which no terminal shows.
-    if not 0 < len(text) <= _LONGEST_REASON or text != text.encode(errors="ignore").decode():
-        raise ConfigurationError(
-            f"reason must be text of 1 to {_LONGEST_REASON} characters, got {reason!r:.40}"
-        )
+    if not 0 < len(text) <= _LONGEST_TEXT or text != text.encode(errors="ignore").decode():
+        raise ConfigurationError(f"{what} must be text of 1 to {_LONGEST_TEXT} characters, got {given!r:.40}")
     return text
 
 
 async def force_release(
-    engine: Engine, mutex: Primitive, options: LockOptions, kind: object, reason: object, holder: object
+    engine: Engine, plan: Plan, kind: object, reason: object, holder: object, by: object
 ) -> Forced:
     """End the lease of a holder; see ``Client.force_release``."""
-    text = _check_reason(reason)
+    mutex, options = plan.primitive, plan.options
+    text, who = _check_text(reason, "reason"), _check_text(by, "by")
     if not isinstance(holder, str):
         raise ConfigurationError(f"holder must be text, as inspect() shows it, got {holder!r:.40}")
     doing = f"force_release {mutex.name!r}"
     calls = namespace_of(engine, doing).calls
     held = _as_kind(engine, mutex, kind)
     # A token that is never used: its random part only distinguishes lines.
-    secret, _, who = engine.runtime.new_token().partition("@")
+    secret = engine.runtime.new_token().partition("@")[0]
     entry = {"who": who, "action": "force_release", "name": mutex.name, "kind": kind, "text": text}
     # Before: nothing is taken away that nobody will know of.
     await _note(engine, calls, options, f"{secret}:asked", {**entry, "outcome": "asked"})
@@ -212,8 +197,8 @@ async def force_release(
     outcome = "released" if taken else "changed" if there else "free"
     if taken:
         engine.count("forced")
-        said, more = "%r was force-released from %s: %s", {"pawlock_name": mutex.name}
-        log.warning(said, mutex.name, whose or _NOT_PAWLOCK, text, extra=more)
+        said, more = "%r was force-released from %s by %s: %s", {"pawlock_name": mutex.name}
+        log.warning(said, mutex.name, whose or _NOT_PAWLOCK, who, text, extra=more)
     done = {**entry, "outcome": outcome, "holder": whose, "fence": fence}
     await _note(engine, calls, options, f"{secret}:done", done)
     if fence is not None:
@@ -246,7 +231,7 @@ async def _take(
 
 
 def _as_kind(engine: Engine, mutex: Primitive, kind: object) -> Forceable:
-    kinds = {mutex.kind: mutex, **_other_kinds(engine, mutex)}
+    kinds = {mutex.kind: mutex, **other_kinds(engine, mutex)}
     kinds = {one: found for one, found in kinds.items() if hasattr(found, "force")}
     if not isinstance(kind, str) or kind not in kinds:
         raise ConfigurationError(f"kind must be one of {', '.join(kinds)}, got {kind!r:.40}")
@@ -273,10 +258,8 @@ async def audit(engine: Engine, options: LockOptions, limit: int) -> list[AuditE
     entries: dict[str, AuditEntry] = {}
     for line in lines.texts:
         at_ms, key, data = line.split(" ", 2)
-        number = key.partition(":")[0]
         entry: dict[str, Any] = {"holder": "", "fence": None, **json.loads(data), "at": int(at_ms) / 1000}
         if entry["outcome"] == "asked":
             entry["outcome"] = "unknown"
-        if number not in entries:
-            entries[number] = AuditEntry(**entry)
+        entries.setdefault(key.partition(":")[0], AuditEntry(**entry))
     return list(entries.values())[:limit]

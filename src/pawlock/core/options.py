@@ -344,7 +344,7 @@ class LockOptions:
         metadata={
             "check": check_ttl,
             "environment": True,
-            "flag": "Lease TTL: how many seconds it remains after a crash (default: 30).",
+            "flag": "Lease TTL: how long it remains after a crash (default: 30s).",
         },
     )
     renew: Renew = field(default=True, metadata={"check": _check_renew})
@@ -356,14 +356,14 @@ class LockOptions:
         default=None,
         metadata={
             "check": partial(_positive, zero=False),
-            "flag": "End the command after S seconds (exit 76).",
+            "flag": "End the command after TIME (exit 76).",
         },
     )
     min_hold: float = field(
         default=0.0,
         metadata={
             "check": partial(_positive, most=MAX_TTL),
-            "flag": "Keep the lock for at least S seconds, even if the command exits sooner.",
+            "flag": "Keep the lock for at least TIME, even if the command exits sooner.",
         },
     )
     handover: int = field(default=64, metadata={"check": partial(check_count, least=0, most=64)})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from dataclasses import dataclass
 
+from pawlock._durations import HOW, seconds_of
 from pawlock.errors import ConfigurationError, PawlockError
 
 __all__ = ["EmbeddedServer", "EmbeddedStatus", "ServerInUse", "chosen_program", "idle_seconds"]
@@ -81,15 +81,12 @@ def idle_seconds() -> float:
     given = os.environ.get("PAWLOCK_EMBEDDED_IDLE")
     if not given:
         return _IDLE_DEFAULT
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if math.isnan(seconds):
+    seconds = seconds_of(given.removeprefix("-"))
+    if seconds < 0:
         raise ConfigurationError(
-            f"PAWLOCK_EMBEDDED_IDLE must be the idle seconds before the server exits, or 0 for never, got {given}"
+            f"PAWLOCK_EMBEDDED_IDLE must be how long the server stays without clients ({HOW}), or 0 for ever, got {given}"
         )
-    return seconds
+    return 0.0 if given.startswith("-") else seconds
 
 
 def chosen_program() -> str | None:

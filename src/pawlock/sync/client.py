@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
+from pawlock import _seen
 from pawlock._coordinate import barrier_plan, election_plan, latch_plan, once_plan
+from pawlock._environment import this_user
 from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_of
 from pawlock._multi import multi_plan
 from pawlock._permits import plan_of_semaphore, plans_of_rwlock
-from pawlock._trial import with_trial
+from pawlock._trial import ping, with_trial
 from pawlock.core import operator, stateless, transfer
-from pawlock.core.inspect import ping
 from pawlock.core.key import Key
 from pawlock.core.options import BarrierKwargs, LatchKwargs, LockKwargs, OnceKwargs, PermitKwargs, Seconds
 from pawlock.model import AuditEntry, Forced, LockInfo, ServerReport
@@ -212,7 +213,7 @@ class Client(ClientLifecycle):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return run(operator.inspect(engine_of(self), plan.primitive, plan.options, waiters))
+        return run(_seen.inspect(engine_of(self), plan, waiters))
 
     def locks(self, *, progress: Callable[[int, int], object] | None = None) -> list[LockInfo]:
         """List the held names of the namespace, of all clients, sorted by name.
@@ -229,7 +230,7 @@ class Client(ClientLifecycle):
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
-        return run(operator.locks(engine_of(self), self._settings.options, progress))
+        return run(_seen.locks(engine_of(self), self._settings.options, progress))
 
     def force_release(
         self,
@@ -238,6 +239,7 @@ class Client(ClientLifecycle):
         *,
         reason: str,
         holder: str = "",
+        by: str = "",
     ) -> Forced:
         """End the lease of a holder, and grant what it held to the next waiter.
 
@@ -251,6 +253,8 @@ class Client(ClientLifecycle):
                 ``"election"`` or ``"once"``.
             reason: Why, in 1 to 500 characters; recorded in the audit log with who did it and when.
             holder: Only what this one holds, as ``inspect`` shows it; default: all who hold the name at that moment.
+            by: Who does it, for the audit log, in at most 500 characters; default ``user@host``, of the user that
+                called ``sudo`` (``SUDO_USER``), else of ``USER``.
 
         Raises:
             NotHeld: Nothing was released: nobody holds it as that, or it changed hands each time that it was to be taken.
@@ -260,9 +264,7 @@ class Client(ClientLifecycle):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
-        return run(
-            operator.force_release(engine_of(self), plan.primitive, plan.options, kind, reason, holder)
-        )
+        return run(operator.force_release(engine_of(self), plan, kind, reason, holder, by or this_user()))
 
     def audit(self, limit: int = 100) -> list[AuditEntry]:
         """Return the audit log of this namespace, newest first.
@@ -306,7 +308,7 @@ class Client(ClientLifecycle):
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", TRIAL, TRIED)
-        return run(ping(engine_of(self), plan.primitive, plan.options))
+        return run(ping(engine_of(self), plan))
 
     def adopt(self, ticket: str, **options: Unpack[LockKwargs]) -> Lease:
         """Continue a lease that ``Lease.detach`` detached, here or in another process.

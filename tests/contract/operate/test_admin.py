@@ -368,7 +368,7 @@ def test_the_audit_trail(client: pawlock.Client, other: pawlock.Client, clean: S
     second, first = client.audit()
     assert (first.name, first.text, first.outcome) == ("one", "pager 7 & „quoted“ \n text", "released")
     assert (first.holder, first.fence, first.action) == (forced.holder, forced.fence, "force_release")
-    assert first.who.endswith("/MainThread")
+    assert first.who.endswith(f"@{socket.gethostname()}")
     assert abs(first.at - time.time()) < 10
     assert (second.name, second.outcome, second.fence) == ("two", "free", None)
     assert client.audit(1) == [second]

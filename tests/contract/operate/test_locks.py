@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -54,6 +55,37 @@ def test_every_kind_is_listed_at_once(clean: Server) -> None:
         started.abandon()
     with pawlock.connect(clean.url) as client:
         assert client.locks() == []
+
+
+async def test_tasks_that_wait_inside_a_client_are_counted(clean: Server) -> None:
+    async with pawlock.connect_async(clean.url) as one, pawlock.connect_async(clean.url) as two:
+        rlock = one.rlock("busy")
+        semaphore = one.semaphore("pool", permits=1)
+
+        async def wait(lock: Any) -> None:
+            async with lock:
+                pass
+
+        async with rlock, semaphore:
+            waiters = [asyncio.create_task(wait(lock)) for lock in (rlock, semaphore) for _ in range(5)]
+            await asyncio.sleep(1.2)
+            for _ in range(200):
+                if (await two.inspect("busy")).waiting == 5:
+                    break
+                await asyncio.sleep(0.05)
+            found = {info.name: info for info in await two.locks()}
+            for info in found.values():
+                assert info.waiting == 5, info
+                assert 1 <= (info.longest_wait or 0) < 11, info
+            # All of them are on the server where none is handed over, and none behind the holder's own client.
+            assert [found[name].queue_length for name in ("busy", "pool")] == [0, 5]
+            assert (await two.inspect("busy")).waiting == 5
+        await asyncio.gather(*waiters)
+        for _ in range(200):
+            if not (await two.inspect("busy")).waiting:
+                return
+            await asyncio.sleep(0.05)
+        pytest.fail("they are counted for ever")
 
 
 async def test_a_client_of_asyncio_lists_the_same(clean: Server) -> None:
