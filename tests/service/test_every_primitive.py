@@ -165,6 +165,27 @@ def test_several_names_that_time_out_leave_nothing(service: App) -> None:
         assert service.ask("GET", f"{NS}/lock/b").body["queue_length"] == 0
 
 
+def test_every_kind_that_the_list_has_is_looked_at_and_force_released_by_that_word(
+    service: App, server: Server
+) -> None:
+    with pawlock.connect(server.url) as direct:
+        for take in (
+            direct.lock("job").acquire, direct.semaphore("job", permits=2).acquire,
+            direct.rwlock("job").write.acquire, direct.election("job").campaign, direct.once("job").begin,
+        ):  # fmt: skip
+            lease: Any = take()
+            (one,) = service.ask("GET", f"{NS}/locks").body["locks"]
+            path = f"{NS}/{one['kind']}/job"
+            look = service.ask("GET", path)
+            assert (look.status, look.body["held"]) == (200, True), one["kind"]
+            assert service.ask("POST", f"{path}/force-release", {"reason": "x"}).status == 200, one["kind"]
+            assert service.ask("GET", f"{NS}/locks").body["locks"] == []
+            assert service.ask("GET", f"{NS}/audit").body["audit"][0]["who"] == "token admin"
+            lease = getattr(lease, "lease", lease)
+            with pytest.raises((pawlock.NotHeld, pawlock.LeaseLost)):
+                lease.extend(30)
+
+
 def test_every_kind_is_force_released(service: App, server: Server) -> None:
     with pawlock.connect(server.url) as direct:
         held: dict[str, Callable[[], Any]] = {

@@ -4,14 +4,17 @@ import json
 import re
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import pawlock
 from pawlock import errors
 from pawlock.errors import PawlockError
 from pawlock.service.access import Principal, hash_of
 from pawlock.service.problems import problem_of
 from tests.service.rig import App, Instance, Loop, Tokens
+from tests.service.test_every_primitive import until
 from tests.support.command import call
 from tests.support.servers import Server
 
@@ -44,6 +47,68 @@ def test_who_has_no_token_is_not_told_where_the_server_is(
     assert f":{port}/" in caplog.text, "its log says where"
 
 
+def test_what_is_wrong_between_the_service_and_its_server_is_for_its_log(
+    loop: Loop, tokens: Tokens, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Server("valkey") as server:
+        server.command("ACL", "SETUSER", "lockuser", *["on", ">pw", "~*", "&*", "+@all"])
+        address = server.url.partition("://")[2]
+        service = App(loop, f"redis://lockuser:pw@{address}", tokens)
+        assert service.ask("GET", "/readyz", token=None).status == 200
+        server.command("ACL", "SETUSER", "lockuser", "-evalsha", "-eval")
+        refused = [service.ask("GET", "/readyz", token=None), service.acquire("a")]
+        server.command("ACL", "SETUSER", "lockuser", "off")
+        server.command("CLIENT", "KILL", "USER", "lockuser")
+        refused += [service.ask("GET", "/readyz", token=None), service.acquire("a")]
+        assert [one.status for one in refused] == [503, 502, 503, 502]
+        for one in refused:
+            said = json.dumps(one.body)
+            assert "see the log of this instance" in said
+            assert "lockuser" not in said
+            assert str(server.port) not in said
+        service.end()
+    assert "lockuser" in caplog.text or address.rstrip("/0") in caplog.text
+
+
+def test_gauges_of_what_all_clients_hold_and_wait_for(service: App, tokens: Tokens, server: Server) -> None:
+    tokens.add("reader", roles=["read"])
+    tokens.add("writer", roles=["acquire"])
+    with pawlock.connect(server.url) as direct, ThreadPoolExecutor(1) as pool:
+        lease = direct.lock("job").acquire()
+        permit = direct.semaphore("pool", permits=2).acquire()
+        waiting = pool.submit(service.acquire, "job", wait=20)
+        name = 'pawlock_service_{}{{namespace="pawlock",kind="{}"}} {}'
+
+        def lines() -> list[str]:
+            told = service.ask("GET", "/metrics?namespace=pawlock", token="reader")
+            assert (told.status, told.headers["content-type"][:10]) == (200, "text/plain")
+            return bytes(told.body).decode().splitlines()
+
+        until(lambda: name.format("waiting", "lock", 1) in lines())
+        found = lines()
+        assert name.format("locks_held", "lock", 1) in found
+        assert name.format("locks_held", "semaphore", 1) in found
+        assert name.format("locks_held", "election", 0) in found
+        until(
+            lambda: any(one.startswith(name.format("longest_wait_seconds", "lock", "0.")) for one in lines())
+        )
+        lease.release()
+        permit.release()
+        assert waiting.result(20).status == 200
+    for token, status in (("writer", 403), (None, 401)):
+        assert service.ask("GET", "/metrics?namespace=pawlock", token=token).status == status
+    assert service.ask("GET", "/metrics?namespace=other", token="reader").status == 403
+    assert b'namespace="pawlock"' in service.ask("GET", "/metrics", token="reader").body
+
+
+def test_a_namespace_cannot_break_a_line_of_the_gauges() -> None:
+    from pawlock.service.gauges import text_of
+
+    text = text_of([('a"} 1\nb\\', [])])
+    assert 'namespace="a\\"} 1\\nb\\\\"' in text
+    assert all(line.startswith(("#", "pawlock_service_")) for line in text.splitlines())
+
+
 def test_the_log_says_who_forced_what_and_no_secret(serve: Callable[..., Instance], tokens: Tokens) -> None:
     service = serve("--access-log")
     held = service.acquire("a", ttl=60)
@@ -51,7 +116,7 @@ def test_the_log_says_who_forced_what_and_no_secret(serve: Callable[..., Instanc
     service.ask("POST", f"{NS}/lock/a/force-release", {"reason": "stuck"})
     service.end()
     told = service.said.decode()
-    assert "stuck [by token admin]" in told
+    assert "by token admin: stuck" in told
     assert f'"POST {NS}/lock/a/acquire HTTP/1.1" 200' in told
     assert f'"GET {NS}/lock/a HTTP/1.1" 401' in told
     for secret in (held.body["token"].partition("@")[0], *tokens.secrets.values(), "pawlock_wrong"):

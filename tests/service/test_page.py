@@ -9,7 +9,7 @@ import pytest
 
 import pawlock
 from tests.service.browser import PROGRAM, Browser
-from tests.service.rig import Instance
+from tests.service.rig import Instance, Tokens
 from tests.support.servers import Server
 
 pytestmark = [
@@ -127,6 +127,8 @@ def test_with_the_keyboard_alone(instance: Instance, server: Server, tmp_path: P
             page.until("document.getElementById('queue').textContent.includes('web-1')")
             page.until("document.getElementById('one-line').getAttribute('points').split(' ').length > 1")
             assert page.run("document.getElementById('one-peak').textContent") == "current 1, peak 1"
+            axes = page.run("document.querySelector('.chart').innerText").split("\n")
+            assert [one for one in axes if one] == ["2", "1", "0", "2 min ago", "1 min ago", "now"]
             assert page.run("document.getElementById('one-audit').innerText") == "no entries"
             for scheme in ("light", "dark"):
                 page.shape(scheme)
@@ -152,11 +154,13 @@ def test_with_the_keyboard_alone(instance: Instance, server: Server, tmp_path: P
 SNAPSHOT = """(() => { stream.abort();
 const now = Date.now() / 1000;
 const one = (name, age, waiters) => ({name, kind: 'lock', held: true, holder: 'vm:1/worker', foreign: false,
-  ttl_left: 20, fence: 7, count: 1, queue_length: waiters, waiters: [], host: 'vm', pid: 1, since: now - age,
+  ttl_left: 20, fence: 1795864048562340, count: 1, queue_length: waiters, waiting: waiters,
+  longest_wait: waiters && age, waiters: [], host: 'vm', pid: 1, since: now - age,
   used: null, limit: null, holders: [], seen_since: now - age});
 const locks = [one('daily-report', 5, 0), one('import', 1200, 3), one('evil\u202egnp.exe', 4, 0)];
 audit = [{at: now, name: 'import', action: 'force_release', outcome: 'released', holder: '', text: 'why'}];
-const recent = [{at: now - 4, what: 'acquired', kind: 'lock', name: 'daily-report', holder: 'vm:1/worker', fence: 7}];
+const recent = [{at: now - 4, what: 'acquired', kind: 'lock', name: 'daily-report', holder: 'vm:1/worker',
+  fence: 1795864048562340}];
 take('event: snapshot\\ndata: ' + JSON.stringify({locks, recent, now})); return true; })()"""
 
 
@@ -174,6 +178,18 @@ def test_the_oldest_comes_first_and_names_are_read_by_themselves(instance: Insta
         first = page.run("document.querySelector('#rows tr').textContent")
         assert "import" in first
         assert "20 min" in first
+        # What is stuck is known at the first look, and the longest wait is the largest text.
+        assert page.run("document.querySelector('#rows tr').className").split() == ["long", "stuck"]
+        assert (
+            page.run("document.getElementById('worst').innerText").split("\n")[0].startswith("Longest wait")
+        )
+        assert page.run("document.getElementById('worst-time').textContent") == "20 min 0 s"
+        assert page.run("document.getElementById('worst-name').textContent") == "import"
+        fence = page.run(
+            "[...document.querySelectorAll('.short')].map((one) => [one.textContent, one.title])[0]"
+        )
+        assert fence == ["…562340", "fencing token 1795864048562340"]
+        assert "1795864048562340" not in page.run("document.getElementById('recent').innerText")
         assert page.run("getComputedStyle(document.querySelector('#rows bdi')).unicodeBidi") == "isolate"
         text = page.run("document.body.innerText")
         assert "\u202e" not in text
@@ -219,6 +235,69 @@ def test_all_holders_are_shown_and_no_word_is_broken(instance: Instance, tmp_pat
         page.until("document.getElementById('facts').textContent.includes('3 of 4 in use')")
         facts = page.run("document.getElementById('facts').innerText")
         assert all(f"worker-{holder}" in facts for holder in "abc")
+
+
+WIDTHS = "[...document.querySelectorAll('th')].map((head) => Math.round(head.getBoundingClientRect().width))"
+
+
+def test_an_outage_is_red_and_over_with_the_next_picture(tokens: Tokens, tmp_path: Path) -> None:
+    with Server("valkey") as server, Browser(tmp_path / "profile") as page:
+        instance = Instance(server.url, tokens)
+        try:
+            assert instance.acquire("job", ttl=60).status == 200
+            page.shape("light")
+            page.open(instance.address)
+            assert "gives you one" in page.run("document.getElementById('login').innerText")
+            page.run(LOGIN % tokens.secrets["admin"])
+            page.until("document.querySelectorAll('#rows tr').length === 1")
+            before = page.run(WIDTHS)
+            assert page.run("document.getElementById('outage').hidden") is True
+            server.kill()
+            page.until("!document.getElementById('outage').hidden")
+            said = page.until("document.getElementById('outage').innerText.includes('old, of') && "
+                              "document.getElementById('outage').innerText")  # fmt: skip
+            assert "The lock server did not respond" in said
+            assert str(server.port) not in said
+            assert page.run("document.getElementById('state').textContent") == "not live"
+            assert float(page.run("getComputedStyle(document.querySelector('table')).opacity")) < 0.6
+            assert page.run("document.querySelectorAll('#rows tr').length") == 1
+            server.restart(keep_data=False)
+            page.until("document.getElementById('outage').hidden")
+            page.until("document.getElementById('state').textContent.startsWith('live')")
+            assert page.run("document.body.className") == ""
+            page.until("document.querySelectorAll('#rows tr').length === 0")
+            assert instance.acquire("a-much-longer-name-than-before" * 3, ttl=3000).status == 200
+            page.until("document.querySelectorAll('#rows tr').length === 1")
+            assert page.run(WIDTHS) == before, "columns stand still"
+            keys = "[...document.querySelectorAll('.key')].some((one) => one.getClientRects().length > 0)"
+            assert page.run(keys) is True
+            page.shape("light", 390)
+            assert page.run(keys) is False, "a phone has no keys"
+        finally:
+            instance.end()
+
+
+def test_every_kind_is_looked_at_and_taken_away(instance: Instance, server: Server, tmp_path: Path) -> None:
+    with pawlock.connect(server.url) as client, Browser(tmp_path / "profile") as page:
+        taken = {
+            "semaphore": client.semaphore("job", permits=2).acquire(),
+            "rwlock": client.rwlock("job").read.acquire(),
+            "election": client.election("job").campaign(),
+            "once": client.once("job").begin(),
+        }
+        page.open(instance.address)
+        page.run(LOGIN % instance.tokens.secrets["admin"])
+        page.until(f"document.querySelectorAll('#rows tr').length === {len(taken)}")
+        for left, kind in enumerate(reversed(taken)):
+            page.run(f"setView({{ kind: '{kind}', name: 'job' }}, true); true")
+            page.until(f"document.getElementById('facts').innerText.includes('{kind}')")
+            page.until("!document.getElementById('force').hidden")
+            page.run(
+                "document.getElementById('reason').value = 'x'; document.getElementById('force').click(); true"
+            )
+            page.run("document.getElementById('sure-form').requestSubmit(); true")
+            page.until("!document.getElementById('sure').open")
+            assert len(client.locks()) == len(taken) - 1 - left, kind
 
 
 def _keep(page: Browser, scheme: str) -> None:

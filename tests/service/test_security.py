@@ -214,7 +214,7 @@ def test_a_token_can_be_made_and_only_its_hash_is_kept(
     app: Callable[[], App], tokens: Tokens, tmp_path: Path
 ) -> None:
     path = tmp_path / "tokens.json"
-    words = ["--namespace", "pawlock", "--role", "acquire", "--expires", "30"]
+    words = ["--namespace", "pawlock", "--role", "acquire", "--expires", "30d"]
     code, printed, _ = call("serve", "--make-token", "web", "--tokens", str(path), *words)
     secret = printed.strip()
     assert code == 0

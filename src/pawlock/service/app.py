@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import pawlock
 from pawlock.errors import PawlockError
-from pawlock.service import coordination, inspection, page, routes, schemas, several, watch
+from pawlock.service import coordination, gauges, inspection, page, routes, schemas, several, watch
 from pawlock.service.health import add_health
 from pawlock.service.problems import Problem, answer_problem, response_of
 from pawlock.service.requests import State
@@ -106,7 +106,7 @@ def create_app(state: State) -> FastAPI:
     app.state.pawlock = state
     # What is asked for most comes first; `GET /{kind}/{name}` would match what is about latches and barriers.
     first = (routes.router, routes.sessions, coordination.latches, coordination.barriers)
-    for router in (*first, several.router, inspection.router, watch.router, page.router):
+    for router in (*first, several.router, inspection.router, watch.router, gauges.router, page.router):
         app.include_router(router)
     for kind in (Problem, PawlockError):
         app.add_exception_handler(kind, answer_problem)

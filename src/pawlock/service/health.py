@@ -21,14 +21,17 @@ async def _ready(state: State) -> Response:
     question = space.primitive("lock", "readyz").inspect(0)
     (outcome,) = await space.engine.runtime.call_many((question,), space.engine.within(1.0))
     if isinstance(outcome, Fault):
-        raise problem_of(to_error(outcome, "pawlock", "check the server"))
+        problem = problem_of(to_error(outcome, "pawlock", "check the server"))
+        # Whatever is wrong there: nobody is to be sent here.
+        problem.status = 503
+        raise problem
     return answer({"ready": True})
 
 
 def add_health(app: FastAPI, state: State) -> None:
     """Add ``/healthz`` and ``/readyz``, which need no token."""
     alive = {"responses": schemas.success("alive:flag")}
-    ready = {"responses": {**schemas.success("ready:flag"), **schemas.problems(502, 503)}}
+    ready = {"responses": {**schemas.success("ready:flag"), **schemas.problems(503)}}
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["health"], summary="Liveness check", openapi_extra=alive)

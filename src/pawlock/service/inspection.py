@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 
 from pawlock._inside import plan_behind
 from pawlock._key_text import read_key
+from pawlock._seen import with_sleepers
 from pawlock._template import escape
 from pawlock.core.inspect import inspect
 from pawlock.core.key import Key
@@ -31,6 +32,8 @@ _MOST_LISTED = 10_000
 _MOST_REMEMBERED = 1000
 _ONCE = "once"
 """Run only by direct clients of the server, but shown here."""
+_ALSO = (_ONCE, "rwlock")
+"""Kinds that lists have, and that nobody acquires by that word."""
 
 
 def shown(info: LockInfo) -> dict[str, Any]:
@@ -52,7 +55,8 @@ def _spec_of(ctx: RequestContext) -> LeaseSpec:
     permits = ctx.request.query_params.get("permits")
     if permits is not None and not (permits.isascii() and permits.isdecimal() and len(permits) < 11):
         raise Problem(422, "BAD_QUERY", "permits must be a number")
-    return ctx.spec(int(permits) if permits else None, 1, _ONCE)
+    spec = ctx.spec(int(permits) if permits else None, 1, *_ALSO)
+    return LeaseSpec("rwlock_read", spec.name) if spec.kind == "rwlock" else spec
 
 
 @router.get(
@@ -62,7 +66,7 @@ def _spec_of(ctx: RequestContext) -> LeaseSpec:
         None,
         "kind",
         "name",
-        also=[_ONCE],
+        also=_ALSO,
         query={"permits": {"type": "integer", "minimum": 1}},
         gives=f"{schemas.RECORD} done:object? namespace:text",
     ),
@@ -84,6 +88,7 @@ async def look(request: Request) -> Response:
         primitive = _primitive_of(ctx.space, spec)
     engine = ctx.space.engine
     info = await inspect(engine, primitive, options_of_question(engine), 1000)
+    (info,) = await with_sleepers(engine, [info])
     done_fields = None if done is None else done._asdict()
     return answer({**shown(info), "done": done_fields, "namespace": ctx.space.namespace})
 
@@ -128,7 +133,7 @@ async def names(request: Request) -> Response:
     "/{kind}/{name}/force-release",
     summary="Force-release a name of any kind",
     openapi_extra=schemas.operation(
-        schemas.Force, "kind", "name", also=[_ONCE], headers=("Idempotency-Key",), gives=schemas.FORCED
+        schemas.Force, "kind", "name", also=_ALSO, headers=("Idempotency-Key",), gives=schemas.FORCED
     ),
 )
 async def force(request: Request) -> Response:
@@ -141,11 +146,11 @@ async def force(request: Request) -> Response:
     body = await ctx.read(schemas.Force)
     spec = _spec_of(ctx)
     kind = "lock" if spec.kind in MUTEXES else spec.kind.partition("_")[0]
-    reason = f"{body.reason} [by token {ctx.who.id}]"
+    by = f"token {ctx.who.id}"
 
     async def take(_: Attempt) -> dict[str, Any]:
         forced = await ctx.space.client.force_release(
-            _name_or_key(spec), cast("Any", kind), reason=reason, holder=body.holder
+            _name_or_key(spec), cast("Any", kind), reason=body.reason, holder=body.holder, by=by
         )
         return asdict(forced)
 

@@ -58,13 +58,10 @@ async def whoami(request: Request) -> Response:
     namespace = plain(request.query_params.get("namespace", "pawlock"))
     check_namespace(namespace)
     may = [role for role in ROLES if who.may(role, namespace)]
-    # Those that its token names, and those in use here that it may read.
-    named = [pattern for pattern in who.namespaces if "*" not in pattern and who.may("read", pattern)]
-    spaces = sorted({*named, *state.spaces.known_to(who)})
     told = {
         "id": who.id,
         "namespace": namespace,
         "may": may,
         "expires": who.expires and who.expires.timestamp(),
     }
-    return answer({**told, "namespaces": spaces})
+    return answer({**told, "namespaces": state.spaces.shown_to(who)})

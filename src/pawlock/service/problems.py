@@ -14,7 +14,7 @@ from fastapi import Request, Response
 from pawlock import errors
 from pawlock.errors import PawlockError
 
-__all__ = ["KNOWN", "Problem", "answer_problem", "hide_address", "problem_of", "response_of"]
+__all__ = ["KNOWN", "Problem", "answer_problem", "hide_server", "problem_of", "response_of"]
 
 log: logging.Logger = logging.getLogger("pawlock.service")
 
@@ -93,22 +93,31 @@ def problem_of(error: PawlockError) -> Problem:
         more["name"] = error.name
     retry = 1 if status in _RETRYABLE else None
     detail = error.text.replace("`", "")
-    if isinstance(error, errors.BackendUnavailable):
-        detail = hide_address(error)
+    if isinstance(error, _OF_THE_SERVER):
+        detail = hide_server(error)
     return Problem(status, error.code, detail, retry_after=retry, **more)
 
 
+_OF_THE_SERVER = (
+    errors.BackendUnavailable,
+    errors.BackendDenied,
+    errors.BackendOutOfMemory,
+    errors.BackendReadOnly,
+    errors.ScriptError,
+)
+"""Their texts are the server's own words: its address, the service's user there."""
 _logged_at = 0.0
 
 
-def hide_address(error: PawlockError) -> str:
-    """Log why the server is unavailable, and return what a client may know: not the address of the server."""
+def hide_server(error: PawlockError) -> str:
+    """Log what is wrong with the server, and return what a client may know: neither its address nor the user there."""
     global _logged_at  # noqa: PLW0603 - one line a second, for all requests
     now = time.monotonic()
     if now - _logged_at >= 1:
         _logged_at = now
         log.warning("%s", error)
-    return "the lock server did not respond: see the log of this instance"
+    what = "did not respond" if isinstance(error, errors.BackendUnavailable) else "refused"
+    return f"the lock server {what}: see the log of this instance"
 
 
 def _explained(kind: type[PawlockError]) -> str:

@@ -172,6 +172,7 @@ LEASE = "kind:text name:text fence:integer expires_in:number"
 
 RECORD = (
     "name:text held:flag holder:text foreign:flag ttl_left:number? fence:integer? count:integer queue_length:integer "
+    "waiting:integer longest_wait:number? "
     "waiters:list kind:text host:text pid:integer? since:number? used:integer? limit:integer? holders:list held_as:text"
 )
 """The members of a lock."""

@@ -201,9 +201,14 @@ class Spaces:
         space.used_at = now()
         return space
 
-    def known_to(self, who: Principal) -> list[str]:
-        """The namespaces in use that a client may read."""
-        return sorted(name for name in self._spaces if who.may("read", name))
+    def peek(self, namespace: str) -> Space:
+        """One of them, for who only looks: that does not count as a use."""
+        return self._spaces.get(namespace) or self.of(namespace)
+
+    def shown_to(self, who: Principal) -> list[str]:
+        """The namespaces that a client's token names, and those in use here that it may read."""
+        named = [pattern for pattern in who.namespaces if "*" not in pattern]
+        return sorted({one for one in (*named, *self._spaces) if who.may("read", one)})
 
     def _make_room(self) -> None:
         """Close what was not asked for the longest; a later request creates it again."""

@@ -18,7 +18,7 @@ from pawlock._system import now
 from pawlock.errors import PawlockError
 from pawlock.service import schemas
 from pawlock.service.inspection import shown
-from pawlock.service.problems import Problem
+from pawlock.service.problems import Problem, problem_of
 from pawlock.service.requests import RequestContext
 from pawlock.service.spaces import Space
 
@@ -80,7 +80,7 @@ class Watch:
                 try:
                     found = {f"{one.kind}\0{one.name}": shown(one) for one in await self.space.locks()}
                 except PawlockError as error:
-                    self._publish(_event("trouble", {"code": error.code, "detail": error.text}))
+                    self._publish(_event("trouble", {"code": error.code, "detail": problem_of(error).detail}))
                 else:
                     _note_first_seen(found, self._locks or {})
                     if self._locks is not None:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import pawlock
 from pawlock.metrics.prometheus import instrument
+from pawlock.service.gauges import text_of
 from tests.support.command import environment
 from tests.support.servers import Server
 
@@ -42,6 +43,8 @@ def exported(valkey: Server) -> tuple[set[str], set[str]]:
         text = generate_latest(registry).decode()
         with client.lock("b"):
             text += generate_latest(registry).decode()
+    # Those of the service, which are of all clients.
+    text += text_of([("pawlock", [])])
     lines = [line for line in text.splitlines() if line.startswith("pawlock_")]
     return {re.split(r"[{ ]", line)[0] for line in lines}, set(re.findall(r'[{,](\w+)="', "\n".join(lines)))
 

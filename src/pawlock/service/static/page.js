@@ -10,8 +10,17 @@ let stream = null;
 let audit = [];
 // How far this machine's clock is from the service's, in seconds.
 let ahead = 0;
+// Why what is shown is not live; "": it is.
+let trouble = "";
+// When the shown picture came, and when anything did, by this machine's clock in ms; 0: not yet.
+let seenAt = 0;
+let heardAt = 0;
+let gap = 0;
 const SHOWN = 120;
-// Of each name that had waiters lately: how many, at each picture.
+// Seconds: who waits so long behind one holder waits for something that is stuck; see the alert of the same name.
+const LONG = 60;
+const SILENT = 15;
+// Of each name that had waiters lately: how many, at each picture of the last two minutes.
 const crowds = new Map();
 const at = (id) => document.getElementById(id);
 
@@ -58,8 +67,17 @@ function duration(seconds) {
 const clock = (moment) => new Date(moment * 1000).toLocaleTimeString(undefined, { hour12: false, timeZoneName: "short" });
 const ageOf = (lock) => {
   const since = lock.since ?? lock.seen_since ?? null;
-  return since === null ? null : Math.max(0, Date.now() / 1000 - ahead - since);
+  // Of a picture that is old: as it was then.
+  return since === null ? null : Math.max(0, (trouble || paused ? seenAt : Date.now()) / 1000 - ahead - since);
 };
+const waitOf = (lock) => lock.longest_wait ?? 0;
+const waitersOf = (lock) => lock.waiting ?? lock.queue_length;
+const isStuck = (lock) => waitOf(lock) >= LONG && (ageOf(lock) ?? 0) >= LONG;
+// The end of a fence tells it from the others; all of it is for who points at it.
+function short(fence) {
+  const text = String(fence ?? "–");
+  return element("span", text.length > 8 ? `…${text.slice(-6)}` : text, { title: `fencing token ${text}`, class: "short" });
+}
 // A name is anybody's text: what would turn the reading order is shown, and each name is read by itself.
 const TURNS = /[\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 const visible = (text) => String(text ?? "").replace(TURNS, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
@@ -72,87 +90,106 @@ function item(...parts) {
 function list(id, lines) {
   at(id).replaceChildren(...(lines.length ? lines : [element("li", "no entries", { class: "none" })]));
 }
-// The ttl itself is not known from outside: the longest that was seen stands for it.
-const longest = new Map();
-function lifeOf(lock) {
-  const key = `${lock.kind} ${lock.name} ${lock.fence}`;
-  const most = Math.max(longest.get(key) || 0, lock.ttl_left || 0);
-  longest.set(key, most);
-  return most ? (lock.ttl_left || 0) / most : 0;
-}
-
 function chosen() {
   const search = view().get("search") || "";
   const found = locks.filter((lock) => (lock.name.includes(search) || lock.holder.includes(search))
-    && (!view().get("contended") || lock.queue_length > 0));
+    && (!view().get("contended") || waitersOf(lock) > 0));
   const orders = {
+    wait: (a, b) => waitOf(b) - waitOf(a) || orders.age(a, b),
     age: (a, b) => (ageOf(b) ?? -1) - (ageOf(a) ?? -1),
     name: (a, b) => (a.name < b.name ? -1 : 1),
-    waiters: (a, b) => b.queue_length - a.queue_length,
+    waiters: (a, b) => waitersOf(b) - waitersOf(a),
     ttl: (a, b) => (a.ttl_left ?? Infinity) - (b.ttl_left ?? Infinity),
   };
-  return found.sort(orders[view().get("sort")] || orders.age);
+  return found.sort(orders[view().get("sort")] || orders.wait);
 }
 
-function meterOf(lock) {
-  const bar = element("meter", null, { min: 0, max: 1, low: 0.2, value: lifeOf(lock), title: "TTL left" });
-  const cell = element("td", null, { "data-what": "TTL left", class: "number" });
-  cell.append(bar, ` ${duration(lock.ttl_left)}`);
+function cellOf(what, ...parts) {
+  const cell = element("td", null, { "data-what": what, class: ["Name", "Holder"].includes(what) ? "" : "number" });
+  cell.append(...parts);
   return cell;
 }
-function row(lock) {
-  const line = element("tr");
-  const link = element("a", null, { href: `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}` });
-  link.append(own(lock.name));
-  link.addEventListener("click", (event) => {
+function linkTo(lock, link) {
+  link.replaceChildren(own(lock.name));
+  link.setAttribute("href", `/?kind=${lock.kind}&name=${encodeURIComponent(lock.name)}`);
+  link.onclick = (event) => {
     event.preventDefault();
     setView({ kind: lock.kind, name: lock.name }, true);
-  });
-  const name = element("td", null, { "data-what": "Name" });
-  name.append(link);
+  };
+  return link;
+}
+function row(lock) {
+  const line = element("tr", null, { class: `${waitOf(lock) >= LONG ? "long" : ""} ${isStuck(lock) ? "stuck" : ""}` });
+  const name = cellOf("Name", linkTo(lock, element("a")));
   if (lock.kind !== "lock") name.append(` (${lock.kind})`);
+  if (isStuck(lock)) name.append(" ", element("span", "stuck", { class: "stuck-mark" }));
   const who = lock.foreign ? "not pawlock" : lock.holder || lock.holders.map((one) => one.holder).join(", ");
-  const holder = element("td", null, { "data-what": "Holder" });
-  holder.append(own(who), lock.holders.length && lock.count > 1 ? ` and ${lock.count - 1} more` : "");
   line.append(
-    name, holder, element("td", lock.host, { "data-what": "Host" }),
-    element("td", duration(ageOf(lock)), { "data-what": "Age", class: "number" }), meterOf(lock),
-    element("td", lock.fence, { "data-what": "Fencing token", class: "number" }),
-    element("td", lock.queue_length, { "data-what": "Waiters", class: "number" }),
+    name, cellOf("Longest wait", waitersOf(lock) ? duration(waitOf(lock)) : "–"), cellOf("Waiters", waitersOf(lock)),
+    cellOf("Holder", own(who), lock.holders.length && lock.count > 1 ? ` and ${lock.count - 1} more` : ""),
+    cellOf("Held for", duration(ageOf(lock))), cellOf("TTL left", duration(lock.ttl_left)), cellOf("Fence", short(lock.fence)),
   );
   return line;
 }
 const changeLine = (one) => item(
   `${clock(one.at)}  `, own(one.name), `: ${one.what}`, one.holder ? ", " : "", one.holder ? own(one.holder) : "",
-  one.fence === null ? "" : `, fence ${one.fence}`);
+  ...(one.fence === null ? [] : [", fence ", short(one.fence)]));
+
+function drawWorst() {
+  const worst = locks.reduce((most, lock) => (waitersOf(lock) && waitOf(lock) >= waitOf(most ?? {}) ? lock : most), null);
+  at("worst").className = !worst ? "" : waitOf(worst) >= LONG ? "waits long" : "waits";
+  at("worst-time").textContent = worst ? duration(waitOf(worst)) : "nobody waits";
+  at("worst-name").hidden = at("worst-more").hidden = !worst;
+  if (!worst) return;
+  linkTo(worst, at("worst-name"));
+  const waiting = locks.reduce((sum, lock) => sum + waitersOf(lock), 0);
+  at("worst-more").textContent = `${isStuck(worst) ? `stuck: held for ${duration(ageOf(worst))}; ` : ""}${waiting} waiting in all`;
+}
+// What is shown, and whether it is still true.
+function drawState() {
+  const silent = heardAt && (Date.now() - heardAt) / 1000 > Math.max(SILENT, 3 * gap);
+  const why = !token ? "" : trouble || (silent ? "The service sends nothing any more." : "");
+  const old = seenAt ? `What is shown is ${duration((Date.now() - seenAt) / 1000)} old, of ${clock(seenAt / 1000)}.` : "";
+  at("outage").hidden = !why;
+  if (at("outage-why").textContent !== why) at("outage-why").textContent = why;
+  at("outage-age").textContent = old;
+  document.body.classList.toggle("stale", Boolean(why));
+  const state = !token ? "not connected" : why ? "not live" : paused ? `paused: ${old}` : seenAt ? `live: ${namespace}` : "connecting";
+  if (at("state").textContent !== state) at("state").textContent = state;
+}
+setInterval(drawState, 1000);
 
 function drawAll() {
   const found = chosen();
   const focused = document.activeElement && document.activeElement.getAttribute("href");
+  drawWorst();
   at("rows").replaceChildren(...found.map(row));
   if (focused) {
     for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
   }
-  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}`;
+  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${seenAt ? `, at ${clock(seenAt / 1000)}` : ""}`;
   list("recent", recent.slice(-20).reverse().map(changeLine));
   tellAudit("audit", audit);
 }
-function plot(line, peak, counts) {
-  const most = Math.max(1, ...counts);
-  at(line).setAttribute("points", counts.map((n, i) => `${i * 5},${78 - (n / most) * 74}`).join(" "));
-  at(peak).textContent = `current ${counts[counts.length - 1] || 0}, peak ${Math.max(0, ...counts)}`;
-}
-function note(counts, n) {
-  counts.push(n);
-  if (counts.length > SHOWN) counts.shift();
+// Two minutes wide, and as high as the next even number, so that the middle line has one too.
+function plot(counts) {
+  const now = seenAt / 1000;
+  const numbers = counts.map(([, n]) => n);
+  const most = Math.max(2, 2 * Math.ceil(Math.max(0, ...numbers) / 2));
+  at("one-line").setAttribute("points", counts.map(([when, n]) => `${(600 - (now - when) * 5).toFixed(1)},${100 - (n / most) * 100}`).join(" "));
+  at("one-top").textContent = most;
+  at("one-half").textContent = most / 2;
+  at("one-peak").textContent = `current ${numbers[numbers.length - 1] || 0}, peak ${Math.max(0, ...numbers)}`;
 }
 function noteCrowds() {
-  const now = new Map(locks.map((lock) => [`${lock.kind} ${lock.name}`, lock.queue_length]));
+  const when = seenAt / 1000;
+  const now = new Map(locks.map((lock) => [`${lock.kind} ${lock.name}`, waitersOf(lock)]));
+  for (const [key, n] of now) if (n && !crowds.has(key)) crowds.set(key, []);
   for (const [key, counts] of crowds) {
-    note(counts, now.get(key) || 0);
-    if (!counts.some(Boolean)) crowds.delete(key);
+    counts.push([when, now.get(key) || 0]);
+    while (when - counts[0][0] > SHOWN) counts.shift();
+    if (!counts.some(([, n]) => n)) crowds.delete(key);
   }
-  for (const [key, n] of now) if (n && !crowds.has(key)) crowds.set(key, [n]);
 }
 
 async function drawOne(kind, name) {
@@ -162,9 +199,10 @@ async function drawOne(kind, name) {
     lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
     if (listed) for (const what of ["since", "seen_since"]) lock[what] = listed[what];
   } catch (error) {
-    at("state").textContent = error.message;
+    at("one-problem").textContent = error.message;
     return;
   }
+  at("one-problem").textContent = "";
   if (view().get("name") !== name) return;
   at("title").replaceChildren(own(name));
   const several = lock.holders.length > 1;
@@ -172,22 +210,25 @@ async function drawOne(kind, name) {
   const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
   if (lock.count > holders.length) holders.push(`and ${lock.count - holders.length} more`);
   const facts = {
-    Kind: kind, State: lock.done ? `done, kept for ${duration(lock.done.keep_left)}` : lock.held ? "held" : "free", [several ? "Holders" : "Holder"]: (several ? holders.join("\n") : lock.holder) || "–",
-    ...(several ? {} : { Host: lock.host || "–" }),
+    "Longest wait": waitersOf(lock) ? `${duration(lock.longest_wait)}${isStuck(lock) ? " (stuck)" : ""}` : "nobody waits", Waiters: waitersOf(lock),
+    State: lock.done ? `done, kept for ${duration(lock.done.keep_left)}` : lock.held ? "held" : "free", Kind: kind,
+    [several ? "Holders" : "Holder"]: (several ? holders.join("\n") : lock.foreign ? "not pawlock" : lock.holder) || "–",
     ...(lock.limit ? { Permits: `${lock.used} of ${lock.limit} in use` } : {}),
     Since: ageOf(lock) === null || !lock.held ? "–"
       : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))})`,
-    "TTL left": duration(lock.ttl_left),
-    "Fencing token": lock.fence ?? "–", Waiters: lock.queue_length,
+    "TTL left": duration(lock.ttl_left), "Fencing token": lock.fence ?? "–",
   };
+  at("facts").classList.toggle("long", waitOf(lock) >= LONG);
   at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
-  at("life").value = lock.held ? lifeOf(lock) : 0;
-  at("queue").replaceChildren(...lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`)));
-  at("queue").hidden = !lock.waiters.length;
-  at("nobody").hidden = Boolean(lock.waiters.length);
+  const inside = waitersOf(lock) - lock.queue_length;
+  const queue = lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`));
+  if (inside) queue.push(item(`${inside} inside these clients, behind their holder or waiter`));
+  at("queue").replaceChildren(...queue);
+  at("queue").hidden = !queue.length;
+  at("nobody").hidden = Boolean(queue.length);
   const seen = recent.filter((one) => one.name === name && one.kind === kind).reverse();
   list("changes", seen.map(changeLine));
-  plot("one-line", "one-peak", crowds.get(`${kind} ${name}`) || []);
+  plot(crowds.get(`${kind} ${name}`) || []);
   tellAudit("one-audit", audit.filter((one) => one.name === name));
   at("force").hidden = !(may.includes("force") && lock.held);
 }
@@ -200,8 +241,9 @@ function draw() {
   at("all").hidden = !in_ || Boolean(name);
   at("one").hidden = !in_ || !name;
   at("search").value === (view().get("search") || "") || (at("search").value = view().get("search") || "");
-  at("sort").value = view().get("sort") || "age";
+  at("sort").value = view().get("sort") || "wait";
   at("contended").checked = Boolean(view().get("contended"));
+  drawState();
   if (!in_) return;
   if (name) drawOne(view().get("kind") || "lock", name); else drawAll();
 }
@@ -225,7 +267,6 @@ async function follow() {
   while (token && stream === mine) {
     try {
       const response = await ask(`${space()}/events`, { signal: mine.signal });
-      at("state").textContent = `live: ${namespace}`;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
@@ -237,7 +278,8 @@ async function follow() {
       }
     } catch (error) {
       if (mine.signal.aborted) return;
-      at("state").textContent = `disconnected: ${error.message}`;
+      trouble = `The service cannot be reached: ${error.message}.`;
+      drawState();
       if (error.status === 401 || error.status === 403) return forget(error.message);
     }
     await new Promise((resolve) => setTimeout(resolve, 1000));
@@ -248,12 +290,13 @@ function take(part) {
   const data = /^data: (.*)$/m.exec(part);
   if (!kind || !data) return;
   const answer = JSON.parse(data[1]);
-  if (kind[1] === "trouble") {
-    at("state").textContent = answer.detail;
-    return;
-  }
-  if (paused) return;
+  gap = heardAt ? (Date.now() - heardAt) / 1000 : 0;
+  heardAt = Date.now();
+  trouble = kind[1] === "trouble" ? `${answer.detail[0].toUpperCase()}${answer.detail.slice(1)}.` : "";
+  drawState();
+  if (trouble || paused) return;
   ({ locks, recent } = answer);
+  seenAt = heardAt;
   ahead = Date.now() / 1000 - answer.now;
   noteCrowds();
   draw();
@@ -262,7 +305,6 @@ function forget(why) {
   token = "";
   if (stream) stream.abort();
   at("refused").textContent = why || "";
-  at("state").textContent = "not connected";
   draw();
 }
 
@@ -272,7 +314,8 @@ async function enter(wanted) {
   recent = [];
   audit = [];
   crowds.clear();
-  longest.clear();
+  trouble = "";
+  seenAt = heardAt = 0;
   try {
     const answer = await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json();
     may = answer.may.includes("admin") ? ["read", "acquire", "force", "admin"] : answer.may;
@@ -287,7 +330,8 @@ async function enter(wanted) {
   at("refused").textContent = "";
   draw();
   follow();
-  drawAudit().catch((error) => { at("state").textContent = error.message; });
+  // What keeps it away, the stream tells.
+  drawAudit().catch(() => {});
 }
 at("login").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -306,6 +350,7 @@ at("contended").addEventListener("change", () => setView({ contended: at("conten
 at("pause").addEventListener("click", () => {
   paused = !paused;
   at("pause").setAttribute("aria-pressed", String(paused));
+  drawState();
 });
 for (const id of ["home", "back"]) {
   at(id).addEventListener("click", (event) => {
