@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "ORDERS", "cells", "ordered", "table"]
 
-COLUMNS = ("NAME", "KIND", "HOLDER", "AGE", "TTL LEFT", "WAITERS", "LONGEST WAIT", "FENCE")
-_RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS", "LONGEST WAIT"}
+COLUMNS = ("NAME", "KIND", "HOLDER", "AGE", "TTL LEFT", "WAITERS", "WAIT", "FENCE")
+_RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS", "WAIT"}
 _WIDEST = 60
 
 # Each begins with what matters most; of equals, the name decides.

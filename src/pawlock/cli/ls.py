@@ -70,7 +70,7 @@ shows its progress. AGE uses the clock of this machine. If no lock is held, a no
 def ls(**given: Any) -> int:
     """List all held locks with their holders, ages and number of waiters.
 
-    Columns: name, kind, holder (host, process and thread), age, remaining TTL, fencing token, waiters.
+    Columns: name, kind, holder (host, process and thread), age, remaining TTL, waiters, longest wait, fencing token.
     """
     if given["everywhere"] and given["namespace"] is not None:
         raise click.UsageError("--namespace and --all-namespaces cannot be used together")

@@ -137,9 +137,13 @@ def _table(infos: Sequence[LockInfo], trouble: str, height: int) -> Table:
     loud = "bold red" if trouble or longest >= _LONG else ""
     made = Table(title=Text(" ".join(title.split()), loud), title_justify="left", box=None, pad_edge=False)
     # The fence says nothing here, and is as wide as what does: `pawlock show` has it.
-    for column in COLUMNS[:-1]:
+    shown = infos[: max(height - 2, 1)]
+    rows = [cells(info)[:-1] for info in shown]
+    for at, column in enumerate(COLUMNS[:-1]):
+        # On a narrow terminal names are cut, numbers never.
         right = column not in {"NAME", "KIND", "HOLDER"}
-        made.add_column(column, justify="right" if right else "left", no_wrap=True)
-    for info in infos[: max(height - 2, 1)]:
-        made.add_row(*map(Text, cells(info)[:-1]), style="red" if (info.longest_wait or 0.0) >= _LONG else "")
+        least = max(len(row[at]) for row in (COLUMNS, *rows)) if right else None
+        made.add_column(column, justify="right" if right else "left", no_wrap=True, min_width=least)
+    for info, row in zip(shown, rows, strict=True):
+        made.add_row(*map(Text, row), style="red" if (info.longest_wait or 0.0) >= _LONG else "")
     return made
