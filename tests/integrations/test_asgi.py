@@ -582,6 +582,78 @@ async def test_sync_dependencies_of_fastapi_wait_for_each_other(server: Server) 
         assert most["gate"] <= 2
 
 
+def in_threads(client: pawlock.Client, inside: Counter[str], lasts: float = 0.05, **options: Any) -> FastAPI:
+    """An application with a sync client: handlers that sleep while they are inside, by a dependency and by a block."""
+    app = FastAPI()
+    guard = asgi.lock(client, "order:{number}", **options)
+
+    def work(lease: pawlock.Lease) -> dict[str, Any]:
+        inside["now"] += 1
+        inside["most"] = max(inside["most"], inside["now"])
+        lease.lost.wait(lasts)
+        inside["now"] -= 1
+        lease.check()
+        return {"fence": lease.fence}
+
+    @app.post("/orders/{number}")
+    def by_dependency(number: int, request: Request, lease: pawlock.Lease = Depends(guard)) -> Any:  # noqa: B008, FAST002
+        assert lease is request.state.lease
+        return work(lease)
+
+    @app.post("/blocks/{number}")
+    def by_block(number: int, request: Request) -> Any:
+        with guard.holding(request) as lease:
+            return work(lease)
+
+    @app.post("/coroutines/{number}")
+    async def by_coroutine(number: int, lease: pawlock.Lease = Depends(guard)) -> Any:  # noqa: B008, FAST002
+        await asyncio.sleep(0.05)
+        return {"fence": lease.fence}
+
+    return app
+
+
+async def test_a_sync_client_excludes_in_the_threads_of_the_pool(server: Server) -> None:
+    inside = Counter[str]()
+    with pawlock.connect(server.url) as client:
+        app = in_threads(client, inside, timeout=30)
+        paths = ["/orders/7", "/orders/07", "/blocks/7", "/coroutines/7"] * 5
+        answers = await asyncio.gather(*(ask(app, path) for path in paths))
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.body["fence"] for answer in answers}) == len(paths)
+        assert inside["most"] == 1
+        assert not client.lock("order:7").locked()
+
+
+async def test_what_keeps_a_request_from_the_lock_of_a_sync_client_is_answered(own_server: Server) -> None:
+    with (
+        pawlock.connect(own_server.url, unavailable_after=0.2) as client,
+        pawlock.connect(own_server.url) as other,
+    ):
+        app = in_threads(client, Counter(), ttl=1.5)
+        held = await asyncio.to_thread(other.lock("order:7").acquire)
+        for path in ("/orders/7", "/blocks/7"):
+            refused = await ask(app, path)
+            assert (refused.status, refused.headers["retry-after"]) == (423, "1")
+        await asyncio.to_thread(held.release)
+        long = in_threads(client, Counter(), lasts=20, ttl=1.5)
+        for path in ("/orders/7", "/blocks/7"):
+            asked = asyncio.create_task(ask(long, path))
+            await asyncio.to_thread(take_from_holder, other)
+            lost = await asked
+            assert lost.status == 500, lost.text
+            assert "LEASE_TAKEN" in lost.body["detail"]
+            assert "retry-after" not in lost.headers
+        own_server.kill()
+        assert (await ask(app, "/orders/8")).status == 503
+
+
+def take_from_holder(client: pawlock.Client) -> None:
+    while not client.lock("order:7").locked():
+        time.sleep(0.001)
+    client.force_release("order:7", reason="a test")
+
+
 async def test_a_field_that_the_path_does_not_have_is_named(server: Server) -> None:
     async with pawlock.connect_async(server.url) as client:
         app = FastAPI()

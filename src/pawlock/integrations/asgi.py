@@ -11,10 +11,10 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import pawlock
 from pawlock.integrations._idempotency import Idempotency, is_final
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.exceptions import HTTPException
     from starlette.requests import HTTPConnection
 
-__all__ = ["Idempotency", "Lifespan", "RequestLock", "is_final", "leader", "lock"]
+__all__ = ["Idempotency", "Lifespan", "RequestLock", "SyncRequestLock", "is_final", "leader", "lock"]
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """What a framework takes as ``lifespan=``: it is called with the application, and entered while that runs."""
@@ -98,6 +98,7 @@ async def _candidate(
         running.result()
 
 
+@overload
 def lock(
     client: pawlock.AsyncClient,
     name: str | Callable[[HTTPConnection], str],
@@ -106,7 +107,26 @@ def lock(
     status: int = 423,
     retry_after: float = 1.0,
     **options: Any,
-) -> RequestLock:
+) -> RequestLock: ...
+@overload
+def lock(
+    client: pawlock.Client,
+    name: str | Callable[[HTTPConnection], str],
+    *,
+    timeout: float = 0.0,
+    status: int = 423,
+    retry_after: float = 1.0,
+    **options: Any,
+) -> SyncRequestLock: ...
+def lock(
+    client: pawlock.AsyncClient | pawlock.Client,
+    name: str | Callable[[HTTPConnection], str],
+    *,
+    timeout: float = 0.0,
+    status: int = 423,
+    retry_after: float = 1.0,
+    **options: Any,
+) -> RequestLock | SyncRequestLock:
     """Hold a lock while a request is handled: a dependency for FastAPI, or a block in any Starlette endpoint.
 
     The handler finds the fencing token in ``request.state.fence`` and the lease in ``request.state.lease``. What keeps
@@ -115,7 +135,8 @@ def lock(
     name, 500 if the lease was lost while the handler ran.
 
     Args:
-        client: The client of the application.
+        client: The client of the application. With a sync one, FastAPI runs the dependency in its pool of threads, and a
+            lease that is lost ends no handler: what ``request.state.lease.check()`` raises is answered with 500.
         name: The name of the lock. Fields, as in ``"order:{id}"``, are filled from the path's parameters as the handler
             gets them: where it takes an ``int``, ``/orders/7`` and ``/orders/07`` are one name. ``{{`` stands for a
             brace. Or a function that gets the request, with these ``path_params``, and returns the name.
@@ -131,16 +152,18 @@ def lock(
         ConfigurationError: An option that can never work.
         ImportError: Starlette is not installed.
     """
+    if isinstance(client, pawlock.Client):
+        return SyncRequestLock(client, name, timeout, status, retry_after, options)
     check_client(client)
     return RequestLock(client, name, timeout, status, retry_after, options)
 
 
-class RequestLock:
-    """The lock of a request; made by ``lock``. A FastAPI dependency with the lease as its value."""
+class _RequestLock:
+    """What both have in common: the name of a request's lock, and the answers to what keeps it from it."""
 
     def __init__(
         self,
-        client: pawlock.AsyncClient,
+        client: Any,
         name: str | Callable[[HTTPConnection], str],
         timeout: float,
         status: int,
@@ -172,38 +195,29 @@ class RequestLock:
         )
         self.__signature__: inspect.Signature = inspect.Signature([request])
 
-    async def __call__(self, request: HTTPConnection) -> AsyncGenerator[pawlock.AsyncLease]:
-        """Hold the lock around the handler; called by FastAPI."""
-        async with self.holding(request) as lease:
-            yield lease
-
-    @asynccontextmanager
-    async def holding(self, request: HTTPConnection) -> AsyncGenerator[pawlock.AsyncLease]:
-        """Hold the lock in a block: ``async with guard.holding(request) as lease:``.
-
-        Args:
-            request: The request (or websocket) whose path fills the name.
-
-        Raises:
-            HTTPException: The lock is held (``status``), the server cannot be asked (503), what the request gives can
-                be no name, as a text of more than 200 bytes (422), the lease was lost (500).
-            ConfigurationError: The path has no parameter that a field of the name asks for.
-        """
+    def _wanted(self, request: HTTPConnection) -> Any:
         name = self._name_for(request)
         try:
-            wanted = self._client.lock(name, **self._options)
+            return self._client.lock(name, **self._options)
         except pawlock.ConfigurationError as error:
             raise self._refusal(422, "", error) from error
+
+    @contextmanager
+    def _asking(self) -> Generator[None]:
         try:
-            lease = await wanted.acquire(self._timeout)
+            yield
         except pawlock.NotAcquired as error:
             raise self._refusal(self._status, "locked by another request", error) from error
         except (pawlock.BackendError, pawlock.ClientClosed) as error:
             raise self._refusal(503, "the lock server cannot be asked", error) from error
+
+    @contextmanager
+    def _handling(
+        self, request: HTTPConnection, lease: pawlock.AsyncLease | pawlock.Lease
+    ) -> Generator[None]:
         request.state.lease, request.state.fence = lease, lease.fence
         try:
-            async with lease:
-                yield lease
+            yield
         except pawlock.LeaseLost as error:
             if error.name != lease.name:
                 raise
@@ -225,7 +239,59 @@ class RequestLock:
         return plain(self._name(seen))
 
     def __repr__(self) -> str:
-        return f"<RequestLock {self._name!r}>"
+        return f"<{type(self).__name__} {self._name!r}>"
+
+
+class RequestLock(_RequestLock):
+    """The lock of a request; made by ``lock``. A FastAPI dependency with the lease as its value."""
+
+    async def __call__(self, request: HTTPConnection) -> AsyncGenerator[pawlock.AsyncLease]:
+        """Hold the lock around the handler; called by FastAPI."""
+        async with self.holding(request) as lease:
+            yield lease
+
+    @asynccontextmanager
+    async def holding(self, request: HTTPConnection) -> AsyncGenerator[pawlock.AsyncLease]:
+        """Hold the lock in a block: ``async with guard.holding(request) as lease:``.
+
+        Args:
+            request: The request (or websocket) whose path fills the name.
+
+        Raises:
+            HTTPException: The lock is held (``status``), the server cannot be asked (503), what the request gives can
+                be no name, as a text of more than 200 bytes (422), the lease was lost (500).
+            ConfigurationError: The path has no parameter that a field of the name asks for.
+        """
+        with self._asking():
+            lease: pawlock.AsyncLease = await self._wanted(request).acquire(self._timeout)
+        with self._handling(request, lease):
+            async with lease:
+                yield lease
+
+
+class SyncRequestLock(_RequestLock):
+    """The same of a sync client; made by ``lock``. FastAPI runs it in threads."""
+
+    def __call__(self, request: HTTPConnection) -> Generator[pawlock.Lease]:
+        """Hold the lock around the handler; called by FastAPI."""
+        with self.holding(request) as lease:
+            yield lease
+
+    @contextmanager
+    def holding(self, request: HTTPConnection) -> Generator[pawlock.Lease]:
+        """Hold the lock in a block: ``with guard.holding(request) as lease:``, in a ``def`` endpoint.
+
+        Args:
+            request: The request whose path fills the name.
+
+        Raises:
+            HTTPException: As for ``RequestLock.holding``.
+            ConfigurationError: As there.
+        """
+        with self._asking():
+            lease: pawlock.Lease = self._wanted(request).acquire(self._timeout)
+        with self._handling(request, lease), lease:
+            yield lease
 
 
 def _path_given(request: HTTPConnection) -> dict[str, Any]:
