@@ -97,7 +97,7 @@ def _server_of(alias: str, cache: Mapping[str, Any]) -> Any:
     made: Any = caches[alias]
     # That of django-redis and django-valkey, else that of Django.
     clients: Any = getattr(made, "client", None) or getattr(made, "_cache", None)
-    with contextlib.suppress(AttributeError, NotImplementedError):
+    with contextlib.suppress(AttributeError, RuntimeError):
         return clients.get_client(write=True)
     location: Any = cache["LOCATION"]
     first = location if isinstance(location, str) else next(iter(location))
