@@ -189,6 +189,27 @@ def test_an_hour_passes_in_a_moment(sim: Sim) -> None:
     assert time.monotonic() - began < pace() * 5
 
 
+def test_time_sleep_may_be_the_simulated_one(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/how-to/test-your-code.md says: for code that sleeps by itself, in any thread."""
+    began = time.monotonic()
+    monkeypatch.setattr("time.sleep", sim.sleep)
+    slept: list[bool] = []
+
+    def work() -> None:
+        with pawlock.connect(sim.url) as other, other.lock("y", ttl=30) as lease:
+            time.sleep(1800)
+            slept.append(bool(lease))
+
+    with pawlock.connect(sim.url) as client, client.lock("x", ttl=30) as lease:
+        thread = threading.Thread(target=work)
+        thread.start()
+        time.sleep(3600)
+        lease.check()
+        thread.join()
+    assert slept == [True]
+    assert time.monotonic() - began < 10 * pace()
+
+
 def test_time_stands_while_code_runs(sim: Sim) -> None:
     with pawlock.connect(sim.url) as client, client.lock("a", ttl=0.1, renew=False) as lease:
         now = sim.now
