@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sqlite3
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -275,3 +277,36 @@ def test_what_is_no_fence_is_refused() -> None:
     wrong: list[Any] = [None, True, 1.5, "7", -1, 2**63, object()]
     for given in wrong:
         refused(partial(fence_of, given), "fenc")
+
+
+class _Bound:
+    """A connection of a database as `sqlite3` has it: `execute` at the connection, `:name` for a parameter."""
+
+    def __init__(self, connection: Any, dialect: str) -> None:
+        self._connection = connection
+        self._named = (lambda text: text) if dialect == "sqlite" else partial(re.sub, r":(\w+)", r"%(\1)s")
+
+    def execute(self, statement: str, values: dict[str, object] | None = None) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(self._named(statement), *([] if values is None else [values]))
+        return cursor
+
+    def close(self) -> None:
+        self._connection.rollback()
+
+
+def test_the_first_example_of_the_page_runs_on_each(
+    database: Any, valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns that every database takes: no reserved word, and one of 64 bits for the fencing token."""
+    dialect, connection = database
+    page = (Path(__file__).parents[3] / "docs/how-to/fence-your-writes.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    example = "".join(blocks[:2])
+    assert "FencedTable" not in example
+    monkeypatch.setenv("PAWLOCK_URL", valkey.url)
+    connection.cursor().execute("DROP TABLE IF EXISTS stock")
+    names: dict[str, Any] = {"pawlock": pawlock, "opened": _Bound(connection, dialect)}
+    exec(example.replace('sqlite3.connect(":memory:")', "opened"), names)
+    names["client"].close()
+    assert names["late"].fence > 2**32, "too large for a column of 32 bits"
