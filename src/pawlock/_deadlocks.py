@@ -195,7 +195,8 @@ class DeadlockWatch:
         await self._publish(engine)
 
     def _failed(self, fault: Fault, now: float) -> None:
-        denied = fault.kind is FaultKind.DENIED
+        # A refused login is final, and no lack of a right: the next one may be right.
+        denied = fault.kind is FaultKind.DENIED and not fault.final
         self._next = now + (_DENIED_FOR if denied else _RETRY)
         if denied and not self._denied:
             self._denied = True

@@ -6,6 +6,7 @@ A server may refuse any of these commands: the fact is then unknown.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 from dataclasses import replace
 from importlib.resources import files
@@ -90,7 +91,7 @@ def _look(endpoint: Endpoint, ttl: float, namespace: str) -> tuple[ServerReport,
             raise
         fault = error if isinstance(error, Fault) else fault_of(error, endpoint.shown)
         fix = "check the address, the network, the password, and that the server is running"
-        failed = Finding("reach", Severity.ERROR, fault.text, "explicit failure", fix)
+        failed = Finding("reach", Severity.ERROR, fault.text, "availability", fix)
         return ServerReport(endpoint.shown, (failed,)), None
     return ServerReport(endpoint.shown, tuple(check_server(facts, ttl=ttl))), facts
 
@@ -196,7 +197,9 @@ def _round_trips(link: Link) -> list[float]:
 
 
 def _runs_scripts(link: Link) -> bool:
-    return bool(_try(link, "EVAL", "return 1", "0") == 1)
+    script = "return 1"
+    sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+    return _try(link, "EVAL", script, "0") == 1 and _try(link, "EVALSHA", sha, "0") == 1
 
 
 def _listens(link: Link, channels: str) -> bool:

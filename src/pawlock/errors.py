@@ -342,7 +342,8 @@ class BackendReadOnly(BackendError):
 class BackendDenied(BackendError):
     """The server refused the credentials, or its ACL forbids a command, key or channel that pawlock needs.
 
-    Cause: the text names the command or the key. Solution: correct the password or the ACL rule.
+    Cause: the text names the command; of a key or a channel the server says only that it was one. Solution: correct the
+    password, or give the user the rules that ``pawlock doctor --acl`` prints for the namespace.
     """
 
     code = "REDIS_DENIED"
@@ -408,7 +409,11 @@ class WrongKey(BackendError):
 
 
 class NotSupported(PawlockError):
-    """The request is refused because this server, topology or version of pawlock cannot do it safely."""
+    """The request is refused because this server, topology or version of pawlock cannot do it safely.
+
+    Cause: see the text. A command that "it does not know" is disabled or renamed on the server, or a proxy in between does
+    not pass it on. Solution: as the text says; give pawlock a connection that passes on ``HELLO``, ``EVAL`` and ``EVALSHA``.
+    """
 
     code = "NOT_SUPPORTED"
 

@@ -80,6 +80,77 @@ def test_the_error_of_a_script_keeps_its_place() -> None:
     assert text in str(to_error(classify(text), "order", "acquire lock"))
 
 
+SCRIPT = b"local a = 1\nlocal now = redis.call('TIME')\nreturn now\n"
+REFUSALS: list[tuple[str, str]] = [
+    # Redis 6.2
+    (
+        ("ERR Error running script (call to f_ab12): @user_script:2: @user_script: 2: "
+        "The user executing the script can't run this command or subcommand"),
+        "can't run TIME",
+    ),
+    # Redis 7.0
+    (f"ERR The user executing the script can't run this command or subcommand script: {40 * 'a'}, on @user_script:2.",
+     "can't run TIME"),
+    # Later ones, and Valkey
+    (
+        ("ERR ACL failure in script: User app has no permissions to run the 'time' command "
+        f"script: {40 * 'a'}, on @user_script:2."),
+        "'time' command",
+    ),
+    ("NOPERM User app has no permissions to run the 'evalsha' command", "'evalsha' command"),
+    ("NOPERM this user has no permissions to run the 'evalsha' command or its subcommand", "'evalsha' command"),
+    ("ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+     "at least one of the keys"),
+    ("NOPERM this user has no permissions to access one of the keys used as arguments", "one of the keys"),
+    ("ERR The user executing the script can't publish to the channel mentioned in the command", "the channel"),
+]  # fmt: skip
+UNKNOWN: list[tuple[str, str]] = [
+    (
+        "ERR unknown command 'EVALSHA', with args beginning with: 'ab12' '3' 'pawlock:x' ",
+        "does not know EVALSHA",
+    ),
+    (
+        "ERR unknown command `EVAL`, with args beginning with: `local secret_source = 1`, ",
+        "does not know EVAL ",
+    ),
+    ("ERR Unknown Redis command called from script script: ab12, on @user_script:2.", "does not know TIME"),
+    (
+        ("ERR Error running script (call to f_ab): @user_script:2: @user_script: 2: "
+        "Unknown Redis command called from Lua script"),
+        "does not know TIME",
+    ),
+    ("ERR unknown command", "does not know a command of the script"),
+]
+
+
+def test_a_refused_command_is_named_in_the_words_of_each_version() -> None:
+    for text, named in REFUSALS:
+        with case(text):
+            told = to_error(classify(text, SCRIPT), "order", "acquire lock")
+            assert type(told) is pawlock.BackendDenied
+            assert named in str(told)
+            assert "user_script" not in str(told)
+
+
+def test_a_line_that_the_script_does_not_have_names_nothing() -> None:
+    for source in (b"", SCRIPT):
+        told = classify(
+            "ERR The user executing the script can't run this command script: a, on @user_script:99.", source
+        )
+        assert told.kind is FaultKind.DENIED
+        assert "can't run a command of the script" in told.text
+
+
+def test_a_command_that_the_server_does_not_know_is_named_without_its_arguments() -> None:
+    for text, named in UNKNOWN:
+        with case(text):
+            told = to_error(classify(text, SCRIPT), "order", "acquire lock")
+            assert type(told) is pawlock.NotSupported
+            assert named in str(told)
+            assert "args" not in str(told)
+            assert "secret_source" not in str(told)
+
+
 def test_what_a_server_says() -> None:
     for text, kind, error in REPLIES:
         with case(text, kind, error):

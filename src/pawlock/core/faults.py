@@ -26,13 +26,9 @@ _PREFIXES = {
 }
 _BY_PREFIX = {prefix: kind for kind, prefixes in _PREFIXES.items() for prefix in prefixes}
 
-_TRANSIENT = {
-    FaultKind.UNREACHABLE,
-    FaultKind.UNANSWERED,
-    FaultKind.NOT_READY,
-    FaultKind.READ_ONLY,
-    FaultKind.LATE,
-}
+_TRANSIENT = frozenset(
+    {FaultKind.UNREACHABLE, FaultKind.UNANSWERED, FaultKind.NOT_READY, FaultKind.READ_ONLY, FaultKind.LATE}
+)
 
 _HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
     FaultKind.UNREACHABLE: (BackendUnavailable, "the server could not be reached"),
@@ -41,10 +37,7 @@ _HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
     FaultKind.LATE: (ClockDrift, "what was granted is over already"),
     FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
     FaultKind.NO_TLS: (BackendUnavailable, "no TLS connection to the server"),
-    FaultKind.READ_ONLY: (
-        errors.BackendReadOnly,
-        "the server is read-only (if a replica, use the master's address)",
-    ),
+    FaultKind.READ_ONLY: (errors.BackendReadOnly, "the server is read-only (use the address of the master)"),
     FaultKind.OUT_OF_MEMORY: (errors.BackendOutOfMemory, "the server is out of memory and refuses new locks"),
     FaultKind.DENIED: (errors.BackendDenied, "the server denied access: check the password and the ACL"),
     FaultKind.WRONG_KEY: (errors.WrongKey, "the key of this lock has a value that is not pawlock's"),
@@ -67,28 +60,45 @@ _INNER = re.compile(r"\b(WRONGTYPE|OOM|NOPERM|READONLY|NOREPLICAS|MISCONF|PAWLOC
 _OTHER_WIRE = re.compile(r"(?<=pawlock wire version )1r\b")
 """What the record of a name says that is locked as Redisson locks it; see ``key/_redisson.lua``."""
 
+_DENIED = re.compile(r"(?:ACL failure|The user executing the script can't|.*(?i:invalid password)).*")
+_UNKNOWN = re.compile(r"(?i)unknown (?:redis )?command(?:\W+(\w+)\W+with args)?")
+_AT_LINE = re.compile(r"@user_script: ?(\d+)")
+_COMMAND = re.compile(rb"call\('(\w+)'")
+
 _LINE = re.compile(r"[ ,]*\bscript: (?:[0-9a-f]{40}, )?on @user_script:\d+\.?$")
 """Where in a script the server refused a command: of no use beside the reason."""
 
 
-def classify(text: str) -> Fault:
+def classify(text: str, source: bytes = b"") -> Fault:
     """The fault that an error reply stands for.
 
     Args:
         text: The error reply, without the leading ``-``.
+        source: The script that it was the reply to.
     """
     prefix = text.split(" ", 1)[0].rstrip(":")
     kind = _BY_PREFIX.get(prefix)
     if kind is None and _ON_ITS_WAY.search(text):
         kind = FaultKind.NOT_READY
-    # The first is how Redis 7 and Valkey word the refusal of a command inside a script.
-    if kind is None and ("ACL failure" in text or "invalid password" in text.lower()):
-        kind = FaultKind.DENIED
+    if kind is None and (denied := _DENIED.search(text)):
+        kind, text = FaultKind.DENIED, denied[0].replace("this command", _command_at(text, source))
+    if kind is None and (unknown := _UNKNOWN.search(text)):
+        # Not in its own words: these go on with the arguments, of an EVAL with the text of the script.
+        what = unknown[1] or _command_at(text, source)
+        text = f"it does not know {what} (disabled, renamed, or not passed on by a proxy)"
+        kind = FaultKind.UNSUPPORTED
     if kind is None and (inner := _INNER.search(text)):
         # Redis before 7 wraps the error of an inner command: "ERR Error running script ... WRONGTYPE ...".
         kind = _BY_PREFIX.get(inner.group(1))
     text = _OTHER_WIRE.sub("1 with pawlock.Key.redisson: two wires on one name", text)
     return Fault(FaultKind.SCRIPT, text) if kind is None else Fault(kind, _LINE.sub("", text))
+
+
+def _command_at(text: str, source: bytes) -> str:
+    """The command that Redis 6.2 and 7.0 name by its line in the script; the others name it themselves."""
+    at = int(line[1]) if (line := _AT_LINE.search(text)) else 0
+    found = _COMMAND.search(b"".join(source.splitlines()[at - 1 : at]))
+    return found[1].decode() if found else "a command of the script"
 
 
 def or_raise(answer: Outcome | Fault) -> Outcome:

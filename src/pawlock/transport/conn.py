@@ -187,7 +187,7 @@ class Conn(Generic[R]):
             self.resend.append(call.pack_eval(rid))
             self.pending.rotate(-1)
             return
-        fault = refusal_of(text)
+        fault = refusal_of(text, call.script.source)
         if fault.kind in ENDS_CONNECTION:
             self.over = Fault(FaultKind.UNANSWERED, text, maybe_applied=True)
         self._answer(fault)
@@ -198,8 +198,8 @@ class Conn(Generic[R]):
         self.pending.popleft()
 
 
-def refusal_of(text: str) -> Fault:
-    """What an error reply on a connection in use means.
+def refusal_of(text: str, source: bytes = b"") -> Fault:
+    """What an error reply on a connection in use means; ``source`` is the script that it is the reply to.
 
     One that asks for a login comes when the server forgot ours (credentials that were rotated, a reset): the next
     connection logs in with the present ones, and if these are wrong it says so.
@@ -207,7 +207,7 @@ def refusal_of(text: str) -> Fault:
     # A long command is not even read for who has not logged in.
     if text.startswith(("NOAUTH", "WRONGPASS", "ERR Protocol error: unauthenticated")):
         return Fault(FaultKind.UNREACHABLE, text)
-    return classify(text)
+    return classify(text, source)
 
 
 def read_push(push: Any, hears: Collection[bytes] = ()) -> tuple[str, Wakeup] | None:

@@ -192,9 +192,10 @@ class Greeting:
             maybe, final = reply.maybe_applied, reply.final
             raise Fault(reply.kind, reply.text, maybe_applied=maybe, final=final) from reply.__cause__
         if isinstance(reply, ReplyError):
-            if command[0] != b"SUBSCRIBE" or _refusal(str(reply), shown).kind is not FaultKind.DENIED:
-                raise _refusal(str(reply), shown)
-            # This user may not listen.
+            refusal = _refusal(str(reply), shown)
+            if command[0] != b"SUBSCRIBE" or refusal.kind not in (FaultKind.DENIED, FaultKind.UNSUPPORTED):
+                raise refusal
+            # This user may not listen, or nobody may.
             self.heard = NO_CHANNEL
         elif command[0] == b"HELLO" and self._checks:
             self._check(reply)
@@ -283,7 +284,7 @@ def _refusal(text: str, shown: str) -> Fault:
 
 
 _CUT_OFF = {
-    "redis": " (if this port speaks TLS: use rediss://)",
+    "redis": " (if this port speaks TLS: use rediss://; a proxy must pass on HELLO and scripts)",
     "rediss": " (if the server requires a client certificate: ssl_certfile, ssl_keyfile)",
 }
 """What it may mean that the other side ends a handshake, by the scheme of the address."""
