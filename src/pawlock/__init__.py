@@ -237,7 +237,9 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from pawlock._hints import missing
+
+        raise AttributeError(missing(__name__, name, __all__), name=name)
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
     return value
 

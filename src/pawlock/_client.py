@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 # The end of the process waits for what is still to be left.
 import pawlock._ending  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from pawlock._factory import Settings, live_clients
+from pawlock._hints import Hinting
 from pawlock._quorum import Destination
 from pawlock._service import Book
 from pawlock._target import shown_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["BaseClient"]
 
 
-class BaseClient:
+class BaseClient(Hinting):
     """What both clients have, from the options to the end.
 
     Attributes:
@@ -58,7 +59,8 @@ class BaseClient:
 
     def __repr__(self) -> str:
         closed = " closed" if self._closed else ""
-        return f"<{type(self).__name__} namespace={self._settings.namespace!r}{closed}>"
+        where = f" {shown}" if (shown := self._destination.shown) else ""
+        return f"<{type(self).__name__}{where} namespace={self._settings.namespace!r}{closed}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: connect in the other process, or pass a lock")

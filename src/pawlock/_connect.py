@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pawlock._hints import refuse_more
 from pawlock._system import check_greenlets
 from pawlock._unset import UNSET, Unset
 from pawlock.core.options import check_deadlock_after
@@ -23,7 +24,7 @@ __all__ = ["connect", "connect_async"]
 
 def connect(
     target: object = None,
-    *,
+    *more: *tuple[()],
     namespace: str | None = None,
     username: str | None = None,
     password: str | None = None,
@@ -43,6 +44,7 @@ def connect(
             grants), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
             untouched), or None: ``PAWLOCK_URL`` if it is set at the first use, else the embedded server of this user
             and machine.
+        more: None. All else is given by name: more by position is a ``TypeError`` that says so.
         namespace: What all keys begin with; default ``PAWLOCK_NAMESPACE``, else ``"pawlock"``. ``""`` uses the name itself
             as the key, so that other clients of the plain SET NX PX pattern and pawlock exclude each other.
         username: The server's ACL user, where the URL has none; default the server's default user.
@@ -82,6 +84,7 @@ def connect(
         credentials=credentials,
         redlock=redlock,
         **_given(
+            more,
             deadlock_after,
             fence_ttl=fence_ttl,
             request_timeout=request_timeout,
@@ -93,7 +96,7 @@ def connect(
 
 def connect_async(
     target: object = None,
-    *,
+    *more: *tuple[()],
     namespace: str | None = None,
     username: str | None = None,
     password: str | None = None,
@@ -109,6 +112,7 @@ def connect_async(
 
     Args:
         target: As for ``connect``.
+        more: As for ``connect``.
         namespace: As for ``connect``.
         username: As for ``connect``.
         password: As for ``connect``.
@@ -134,6 +138,7 @@ def connect_async(
         credentials=credentials,
         redlock=redlock,
         **_given(
+            more,
             deadlock_after,
             fence_ttl=fence_ttl,
             request_timeout=request_timeout,
@@ -143,7 +148,12 @@ def connect_async(
     )
 
 
-def _given(deadlock_after: Seconds | Unset | None, **options: object) -> dict[str, object]:
+def _given(
+    more: tuple[object, ...], deadlock_after: Seconds | Unset | None, **options: object
+) -> dict[str, object]:
+    if more:
+        text = 'pawlock.connect("redis://localhost:6379/0"), and with several masters pawlock.connect([url, url, url])'
+        refuse_more("connect", text)
     if not isinstance(deadlock_after, Unset):
         options["deadlock_after"] = check_deadlock_after(deadlock_after)
     return {option: value for option, value in options.items() if value is not None}

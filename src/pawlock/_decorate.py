@@ -81,18 +81,18 @@ def current_lease() -> BaseLease:
     return cast("BaseLease", lease)
 
 
-def decorated(lock: Any, function: Callable[..., Any] | Unset, on_contended: str) -> Any:
+def decorated(lock: Any, function: Callable[..., Any] | Unset, on_contended: str | Unset) -> Any:
     """The function, run under the lock by threads; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
         function: What to run; ``UNSET`` if it is still to come.
-        on_contended: What a call does while another client holds the lock.
+        on_contended: What a call does while another client holds the lock; ``UNSET``: it waits.
 
     Raises:
         ConfigurationError: It is no plain function, or has no argument that a field of the name asks for.
     """
-    check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
+    on_contended = _checked(lock, function, on_contended, "with")
     if isinstance(function, Unset):
         return functools.partial(decorated, lock, on_contended=on_contended)
     _check_plain(function)
@@ -112,18 +112,18 @@ def decorated(lock: Any, function: Callable[..., Any] | Unset, on_contended: str
     return call
 
 
-def decorated_async(lock: Any, function: Callable[..., Any] | Unset, on_contended: str) -> Any:
+def decorated_async(lock: Any, function: Callable[..., Any] | Unset, on_contended: str | Unset) -> Any:
     """The coroutine function, run under the lock by tasks; without one, what decorates it.
 
     Args:
         lock: The lock as the factory method made it.
         function: What to run; ``UNSET`` if it is still to come.
-        on_contended: What a call does while another client holds the lock.
+        on_contended: What a call does while another client holds the lock; ``UNSET``: it waits.
 
     Raises:
         ConfigurationError: It is no coroutine function, or has no argument that a field of the name asks for.
     """
-    check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
+    on_contended = _checked(lock, function, on_contended, "async with")
     if isinstance(function, Unset):
         return functools.partial(decorated_async, lock, on_contended=on_contended)
     _check_coroutine(function)
@@ -145,6 +145,19 @@ def decorated_async(lock: Any, function: Callable[..., Any] | Unset, on_contende
                 return await function(*args, **kwargs)
 
     return call
+
+
+def _checked(lock: Any, function: object, on_contended: str | Unset, block: str) -> str:
+    if not isinstance(on_contended, Unset):
+        check_choice(on_contended, "on_contended", ("wait", "raise", "skip"))
+        return on_contended
+    if isinstance(function, Unset):
+        what = source_of(lock)[0]
+        raise ConfigurationError(
+            f"a call of {what} decorates a function; to acquire, write `{block} {what} as lease:` without parentheses, "
+            f"or {what}.acquire()"
+        )
+    return "wait"
 
 
 def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:

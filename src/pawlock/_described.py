@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pawlock._hints import refuse_words
+from pawlock._hints import Hinting, made_by_client, refuse_construction, refuse_words
 from pawlock._inside import is_closed, origin_of, settings_of
 from pawlock._template import make
 from pawlock._unset import UNSET
@@ -23,17 +23,34 @@ Source = tuple[str, tuple[Any, ...], Any]
 _revived: dict[tuple[Any, ...], Any] = {}
 
 
-class Described:
+class Described(Hinting):
     """The description of a lock, a latch or an election: immutable, picklable, shared by all threads and tasks."""
 
     __slots__ = ("__weakref__", "_client", "_entered", "_plan", "_source")
+    _client: Any
+    _plan: Any
+    _source: Source
+    _entered: list[Any]
 
-    def __init__(self, client: Any, plan: Any, source: Source) -> None:
-        self._client = client
-        self._plan = plan
-        self._source = source
-        # For what has blocks. In a class of its own, each lock that is made would pay for one more call.
-        self._entered: list[Any] = []
+    if TYPE_CHECKING:
+
+        def __init__(self, client: Any, plan: Any, source: Source) -> None: ...
+
+    else:
+        # Called by hand, with a name.
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            super().__init_subclass__(**kwargs)
+            if "__init__" in cls.__dict__:
+                cls.__init__ = made_by_client(cls.__init__)
+
+        def __init__(self, client: Any, plan: Any = None, source: Any = None, **_: Any) -> None:
+            if source is None:
+                refuse_construction(type(self))
+            self._client = client
+            self._plan = plan
+            self._source = source
+            # For what has blocks. In a class of its own, each lock that is made would pay for one more call.
+            self._entered = []
 
     @property
     def name(self) -> str:

@@ -199,7 +199,7 @@ def _round_trips(link: Link) -> list[float]:
 def _runs_scripts(link: Link) -> bool:
     script = "return 1"
     sha = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-    return _try(link, "EVAL", script, "0") == 1 and _try(link, "EVALSHA", sha, "0") == 1
+    return all(_try(link, *words, "0") == 1 for words in (("EVAL", script), ("EVALSHA", sha)))
 
 
 def _listens(link: Link, channels: str) -> bool:

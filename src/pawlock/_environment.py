@@ -60,8 +60,8 @@ def check_known(given: Iterable[str], known: Collection[str]) -> None:
         ConfigurationError: There is one; it names pawlock's option for what other libraries call differently.
     """
     if unknown := sorted(set(given).difference(known)):
-        text = f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}"
-        raise ConfigurationError("; ".join([text, *words_for(unknown)]))
+        hints = "; ".join(words_for(unknown, known)) or f"known: {', '.join(sorted(known))}"
+        raise ConfigurationError(f"unknown option {', '.join(unknown)}; {hints}")
 
 
 def this_user() -> str:

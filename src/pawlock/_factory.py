@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pawlock._deadlocks import DeadlockWatch
 from pawlock._environment import check_known, from_environment
+from pawlock._hints import refuse_more
 from pawlock._inside import after_fork
 from pawlock._template import Template, Unfilled, escape, plain
 from pawlock.core.key import Key
@@ -61,6 +62,9 @@ _EXCLUSIVE = ("lock", "rlock", "fair_lock")
 _OF_THE_CLIENT = {"deadlock_after", *LockOptions.known(client=True)} - set(LockOptions.known())
 """Options that only a client has."""
 
+_OF_CONNECT = ("namespace", "username", "password", "credential_provider", "redlock")
+"""What ``connect`` takes beside them: never among the defaults, but what somebody may have meant."""
+
 TRIAL = "pawlock-check"
 """The name that ``check()`` locks."""
 
@@ -102,7 +106,7 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         given = {key: value for key, value in defaults.items() if value is not None}
-        check_known(given, {*LockOptions.known(), *_OF_THE_CLIENT})
+        check_known(given, {*LockOptions.known(), *_OF_THE_CLIENT, *_OF_CONNECT})
         given = from_environment(given, environ)
         self.deadlock_after: float = given.pop("deadlock_after", 1.0)
         self.may_be_async = may_be_async
@@ -203,13 +207,26 @@ def plan_of(
     kind: str,
     name: str | Key,
     given: Mapping[str, Any],
+    more: tuple[object, ...] = (),
 ) -> Plan:
     """The plan of a ``lock``, ``rlock`` or ``fair_lock``; cached by its arguments.
+
+    Args:
+        settings: Those of the client.
+        kind: The method.
+        name: The name.
+        given: The options.
+        more: What was given by position behind the name: nothing may be.
 
     Raises:
         ConfigurationError: A name or option that can never work.
         NotSupported: A key that cannot be shared in this way.
+        TypeError: More was given by position.
     """
+    if more:
+        refuse_more(
+            kind, f'client.{kind}("…", ttl={more[0]!r:.20}) or client.{kind}("…", timeout={more[0]!r:.20})'
+        )
     values = given.values()
     types = tuple(map(type, values))
     # A key may be long: such plans are not kept.

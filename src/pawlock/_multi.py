@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from pawlock._described import Source
 from pawlock._factory import Settings, plan_of, plan_of_key
+from pawlock._hints import refuse_more
 from pawlock.core.key import Key
 from pawlock.core.plan import Plan
 from pawlock.errors import ConfigurationError
@@ -18,7 +19,11 @@ _MOST_NAMES = 1000
 
 
 def multi_plan(
-    settings: Settings, client: object, members: object, given: Mapping[str, Any]
+    settings: Settings,
+    client: object,
+    members: object,
+    given: Mapping[str, Any],
+    more: tuple[object, ...] = (),
 ) -> tuple[MultiPlan, Source]:
     """The plan of a ``multi_lock``, and what it was made from.
 
@@ -27,11 +32,15 @@ def multi_plan(
         client: The client: locks of another one are refused.
         members: Names and locks, in any order.
         given: Options of the whole, and of the members that are given by name.
+        more: What was given by position behind the members: nothing may be.
 
     Raises:
         ConfigurationError: No names, too many, one of them twice, or something that is neither name nor lock, or
             goes on without the server.
+        TypeError: More was given by position.
     """
+    if more:
+        refuse_more("multi_lock", 'client.multi_lock(["…", "…"]), with the names as one list')
     if isinstance(members, (str, bytes)) or not isinstance(members, Iterable):
         raise ConfigurationError(f"multi_lock takes a list of names or locks, not {type(members).__name__}")
     options = settings.lock_options(given)

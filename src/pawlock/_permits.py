@@ -13,6 +13,7 @@ from pawlock._factory import (
     refuse_on_quorum,
     unfilled,
 )
+from pawlock._hints import refuse_more
 from pawlock.core.options import check_count
 from pawlock.core.plan import ASKERS, Plan
 from pawlock.core.retry import query
@@ -34,12 +35,16 @@ __all__ = [
 _MOST_PERMITS = 1_000_000_000
 
 
-def plan_of_semaphore(settings: Settings, name: str, permits: int, given: Mapping[str, Any]) -> Plan:
-    """The plan of a ``semaphore``, for one permit.
+def plan_of_semaphore(
+    settings: Settings, name: str, permits: int, given: Mapping[str, Any], more: tuple[object, ...] = ()
+) -> Plan:
+    """The plan of a ``semaphore``, for one permit; ``more`` is what was given by position, which nothing may be.
 
     Raises:
         ConfigurationError: A name, number or option that can never work.
     """
+    if more:
+        refuse_more("semaphore", f'client.semaphore("…", permits={permits!r:.20}, ttl=…, timeout=…)')
     check_permits(permits)
     _refuse_mutex_options("semaphore", given)
     refuse_on_quorum(settings, "semaphore")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pawlock import embedded
 from pawlock._described import Origin
 from pawlock._factory import Settings, check_for_quorum
-from pawlock._target import find_target
+from pawlock._target import find_target, shown_of
 from pawlock._warn import warn
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.probe import probe
@@ -50,6 +50,11 @@ class Destination:
         # Where no server may be taken by itself the first use says so, unless there is one by then.
         if origin[0] is not None or "PAWLOCK_URL" in os.environ or not embedded.refuse_reason(os.environ):
             self._target = self._look(made=False)
+
+    @property
+    def shown(self) -> str:
+        """The address without credentials; "" as long as nothing was found."""
+        return shown_of(self._target)
 
     def find(self, *, settled: bool = False) -> Target:
         """What an engine of the client connects to.

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from pawlock._environment import check_known
 from pawlock._factory import Settings, check_word, plan_of, queue_key_of, refuse_on_quorum
 from pawlock._fallback import ACQUIRE
 from pawlock._inside import settings_of
@@ -79,10 +80,7 @@ def _options(given: object) -> ServiceOptions:
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"options must be ServiceOptions or a mapping, got {type(given).__name__}")
     options = cast("Mapping[str, Any]", given)
-    known = ServiceOptions.__dataclass_fields__
-    unknown = sorted(str(key) for key in options if key not in known)
-    if unknown:
-        raise ConfigurationError(f"unknown option {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+    check_known(map(str, options), ServiceOptions.__dataclass_fields__)
     return ServiceOptions(**options)
 
 

@@ -66,7 +66,7 @@ def find_target(
     return _fixed(found) if isinstance(found, Endpoint) else found
 
 
-def shown_of(target: Target) -> str:
+def shown_of(target: Target | None) -> str:
     """The address of what ``find_target`` found, without credentials: equal for all clients of it."""
     return str(getattr(target, "shown", ""))
 

@@ -51,9 +51,9 @@ async def _try(engine: Engine, plan: Plan) -> Finding:
         await release_or_raise(engine, lease)
     except AcquireTimeout as error:
         fix = f"`pawlock show {name}` tells who has it; nobody holds it for longer than moments"
-        return Finding("lock", Severity.WARNING, f"no lock could be tried: {error}", "explicit failure", fix)
+        return Finding("lock", Severity.WARNING, f"no lock could be tried: {error}", "availability", fix)
     except PawlockError as error:
         denied = isinstance(error, BackendDenied)
         fix = _RULES if denied else "see the error in how-to/troubleshooting.md"
-        return Finding("lock", Severity.ERROR, str(error), "explicit failure", fix)
+        return Finding("lock", Severity.ERROR, str(error), "availability", fix)
     return Finding("lock", Severity.OK, f"{name!r} was acquired and released")

@@ -135,3 +135,16 @@ def test_a_shell_completes_it() -> None:
         )
         done = subprocess.run([*PAWLOCK], env=env, capture_output=True, text=True, check=False, timeout=20)
         assert done.stdout.split() == [f"plain,{wanted}"]
+
+
+def test_a_verb_that_is_spelled_almost_right() -> None:
+    for word, meant in (
+        ("rn", "run"),
+        ("force_release", "force-release"),
+        ("release", "force-release"),
+        ("list", "ls"),
+    ):
+        code, _, said = call(word, "x")
+        assert code == 64
+        assert f"No such command {word!r}: did you mean {meant}?" in said
+    assert "did you mean" not in call("no-such-verb")[2]

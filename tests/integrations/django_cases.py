@@ -74,6 +74,10 @@ def one_client_for_the_process() -> None:
         client().close()
     with override_settings(PAWLOCK={"URL": URL, "TTTL": 3}):
         raises(pawlock.ConfigurationError, "unknown option", client)
+    for made in (client, async_client):
+        with override_settings(PAWLOCK={"URL": URL, "NAMESPAC": "another"}):
+            raises(pawlock.ConfigurationError, "the setting PAWLOCK", made)
+            raises(pawlock.ConfigurationError, "did you mean namespace?", made)
     with override_settings(PAWLOCK=["no"]):
         raises(pawlock.ConfigurationError, "dictionary", client)
     first.close()

@@ -115,8 +115,10 @@ UNKNOWN: list[tuple[str, str]] = [
     ),
     ("ERR Unknown Redis command called from script script: ab12, on @user_script:2.", "does not know TIME"),
     (
-        ("ERR Error running script (call to f_ab): @user_script:2: @user_script: 2: "
-        "Unknown Redis command called from Lua script"),
+        (
+            "ERR Error running script (call to f_ab): @user_script:2: @user_script: 2: "
+            "Unknown Redis command called from Lua script"
+        ),
         "does not know TIME",
     ),
     ("ERR unknown command", "does not know a command of the script"),

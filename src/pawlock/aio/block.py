@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from pawlock._block import Block, InnerBlock, Leaving, Shared, begun
 from pawlock._cancel import CancelScope
 from pawlock._fallback import ACQUIRE
+from pawlock._hints import Unawaited
 from pawlock._inside import engine_here
 from pawlock.core.base_lease import BaseLease
 from pawlock.core.lease import HeldLease, Losable, abandon
@@ -176,7 +177,7 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         """See ``_leave``, which saves each block a call."""
 
 
-class Acquiring(Ended, Coroutine[Any, Any, O_co]):
+class Acquiring(Unawaited, Ended, Coroutine[Any, Any, O_co]):
     """An acquisition that is awaited for its lease, entered with ``async with``, or turned into a task."""
 
     __slots__ = ("_lease", "_operation")

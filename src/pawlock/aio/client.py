@@ -36,60 +36,70 @@ class AsyncClient(AsyncClientLifecycle):
     context manager that closes at its end.
     """
 
-    def lock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock:
+    def lock(self, name: str | Key, *more: *tuple[()], **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that one owner holds at a time.
 
         Args:
             name: 1 to 200 bytes of text; ``{{`` stands for a brace, and a field as in ``"order:{id}"`` is for a
                 decorator to fill. Or a ``pawlock.Key`` that programs of other libraries lock too.
+            more: None. Options are given by name: anything more by position is a ``TypeError`` that says so.
             options: See ``pawlock.LockOptions``: ttl, timeout, renew, max_hold, handover, …
 
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(self, plan_of(self._settings, "lock", name, options), ("lock", (name,), options))
+        return AsyncLock(
+            self, plan_of(self._settings, "lock", name, options, more), ("lock", (name,), options)
+        )
 
-    def rlock(self, name: str | Key, **options: Unpack[LockKwargs]) -> AsyncLock:
+    def rlock(self, name: str | Key, *more: *tuple[()], **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that its task may acquire again: it is free after as many releases as acquisitions.
 
         Re-entry is counted here, without the network.
 
         Args:
             name: 1 to 200 bytes of text, or a ``pawlock.Key``.
+            more: None. Options are given by name: anything more by position is a ``TypeError`` that says so.
             options: As for ``lock``.
 
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(self, plan_of(self._settings, "rlock", name, options), ("rlock", (name,), options))
+        return AsyncLock(
+            self, plan_of(self._settings, "rlock", name, options, more), ("rlock", (name,), options)
+        )
 
-    def fair_lock(self, name: str, **options: Unpack[LockKwargs]) -> AsyncLock:
+    def fair_lock(self, name: str, *more: *tuple[()], **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that is granted in strict FIFO order across all clients.
 
         A ``lock`` of the same name is the same lock, so the two exclude each other; a fair lock has no local hand-off.
 
         Args:
             name: As for ``lock``.
+            more: None. Options are given by name: anything more by position is a ``TypeError`` that says so.
             options: As for ``lock``, but no handover. ticket_ttl is how long dead waiters delay others in all.
 
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plan = plan_of(self._settings, "fair_lock", name, options)
+        plan = plan_of(self._settings, "fair_lock", name, options, more)
         return AsyncLock(self, plan, ("fair_lock", (name,), options))
 
-    def semaphore(self, name: str, *, permits: int, **options: Unpack[PermitKwargs]) -> AsyncSemaphore:
+    def semaphore(
+        self, name: str, *more: *tuple[()], permits: int, **options: Unpack[PermitKwargs]
+    ) -> AsyncSemaphore:
         """A limited number of permits; each holder has its own lease.
 
         Args:
             name: As for ``lock``; a semaphore is independent of a lock with the same name.
             permits: The number of permits, at least 1; the same in all programs that use the name.
+            more: None. Options are given by name: anything more by position is a ``TypeError`` that says so.
             options: As for ``lock``, but no handover.
 
         Raises:
             ConfigurationError: A name, number or option that can never work.
         """
-        plan = plan_of_semaphore(self._settings, name, permits, options)
+        plan = plan_of_semaphore(self._settings, name, permits, options, more)
         return AsyncSemaphore(self, plan, ("semaphore", (name,), {"permits": permits, **options}))
 
     def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
@@ -106,13 +116,14 @@ class AsyncClient(AsyncClientLifecycle):
         return AsyncRWLock(self, plans, ("rwlock", (name,), options))
 
     def multi_lock(
-        self, members: Iterable[str | BaseAsyncLock | Key], **options: Unpack[LockKwargs]
+        self, members: Iterable[str | BaseAsyncLock | Key], *more: *tuple[()], **options: Unpack[LockKwargs]
     ) -> AsyncMultiLock:
         """Several locks as one: all are acquired or none, always in the same order; losing one loses all.
 
         Args:
             members: 1 to 1,000 names, locks of this client, or keys of other programs (``pawlock.Key``), in any order;
                 each once.
+            more: None. Options are given by name: anything more by position is a ``TypeError`` that says so.
             options: As for ``lock``: timeout is for all together, on_lost is called once with the combined lease, and
                 the other options apply to the members that are given by name.
 
@@ -120,7 +131,7 @@ class AsyncClient(AsyncClientLifecycle):
             ConfigurationError: No names, a name twice, a lock of another client, a multi-lock, or an option that can
                 never work.
         """
-        return AsyncMultiLock(self, *multi_plan(self._settings, self, members, options))
+        return AsyncMultiLock(self, *multi_plan(self._settings, self, members, options, more))
 
     def latch(self, name: str, count: int, **options: Unpack[LatchKwargs]) -> AsyncLatch:
         """A count that goes down to 0, and clients that wait for that.

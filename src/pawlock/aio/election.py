@@ -186,7 +186,7 @@ class AsyncElection(Described):
     def observe(self) -> AsyncLeaders:
         """The current leader, then each change: an async iterator of ``Leader``, or None without one.
 
-        Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
+        Its next step raises ``BackendError`` if the server cannot be reached for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
         """
         return AsyncLeaders(election.Watch(engine_here(self._client), self._plan))

@@ -10,7 +10,7 @@ from weakref import ref
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated_async
 from pawlock._described import Described
 from pawlock._fallback import ACQUIRE, holds
-from pawlock._hints import Hinting, refuse_words
+from pawlock._hints import refuse_words
 from pawlock._inside import engine_here, settings_of
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.block import Acquiring, LeaseBlock, LockBlock, acquired, check_home
@@ -156,7 +156,7 @@ given_to_write: Callable[[HeldLease], AsyncWriteLease] = partial(lease_of, Async
 """The same for a writer."""
 
 
-class BaseAsyncLock(Hinting, Described, LockBlock[AsyncLease]):
+class BaseAsyncLock(Described, LockBlock[AsyncLease]):
     """A lock of any kind: immutable, picklable, shared by any number of tasks."""
 
     __slots__ = ()
@@ -172,7 +172,7 @@ class BaseAsyncLock(Hinting, Described, LockBlock[AsyncLease]):
     def __call__(self, /, *, on_contended: Literal["wait", "raise"]) -> Guarding: ...
 
     def __call__(
-        self, function: Callable[..., Any] | Unset = UNSET, /, *, on_contended: OnContended = "wait"
+        self, function: Callable[..., Any] | Unset = UNSET, /, *, on_contended: OnContended | Unset = UNSET
     ) -> Any:
         """Decorate a coroutine function or method: each call runs under the lock, named by the call's arguments.
 

@@ -6,7 +6,6 @@ from typing import Never
 
 from pawlock._block import Block, begun
 from pawlock._described import Described
-from pawlock._hints import Hinting
 from pawlock._inside import engine_here
 from pawlock._unset import UNSET, Unset
 from pawlock.aio.block import Acquiring, Entered, OwnBlock, check_home, enter_block, leave_block
@@ -83,7 +82,7 @@ def shown_any(record: HeldLease | HeldMultiLease) -> AsyncLease | AsyncMultiLeas
     return shown(record) if isinstance(record, HeldLease) else _shown(record)
 
 
-class AsyncMultiLock(Hinting, Described, Entered[HeldMultiLease]):
+class AsyncMultiLock(Described, Entered[HeldMultiLease]):
     """Several locks that are acquired together: immutable, picklable, shared by any number of tasks.
 
     ``async with lock as lease:`` acquires all of them or none, and releases all; made by ``AsyncClient.multi_lock``.

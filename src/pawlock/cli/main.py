@@ -8,6 +8,7 @@ from importlib import import_module
 
 import click
 
+from pawlock._hints import near
 from pawlock.cli.exits import Exit, by_signal, code_of, drop_output, ended_by, explained, say
 from pawlock.cli.verbs import VERBS, overview
 
@@ -23,8 +24,10 @@ class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return sorted(VERBS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
+            if hint := near(cmd_name.replace("_", "-"), VERBS):
+                ctx.fail(f"No such command {cmd_name!r}: {hint}")
             return None
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"pawlock.cli.{name}"), name)

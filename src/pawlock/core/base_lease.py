@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
+from pawlock._hints import Hinting
 from pawlock.core.lease import HeldLease, Losable
 from pawlock.core.options import check_timeout
-from pawlock.errors import NotHeld, NotSupported
+from pawlock.errors import NotSupported
 from pawlock.model import LeaseState, QuorumInfo
 
 __all__ = ["BaseLease", "LossSignal", "Unique", "record_of"]
@@ -15,10 +16,6 @@ __all__ = ["BaseLease", "LossSignal", "Unique", "record_of"]
 
 class _NotPicklable(NotSupported, TypeError):
     """A lease belongs to the process that holds it."""
-
-
-class _NotAWriter(NotHeld, AttributeError):
-    """Only a writer can become a reader; an AttributeError too, so that ``hasattr`` says no."""
 
 
 class LossSignal:
@@ -69,21 +66,13 @@ class LossSignal:
         return bool(self)
 
 
-class Unique:
+class Unique(Hinting):
     """A lease of one name or of several: it has one owner."""
 
     __slots__ = ()
 
     def __reduce__(self) -> NoReturn:
-        raise _NotPicklable(
-            "a lease cannot be pickled: use detach() and adopt() to pass it to another process"
-        )
-
-    def __copy__(self) -> NoReturn:
-        raise _NotPicklable("a lease cannot be copied: it has one owner")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        raise _NotPicklable("a lease cannot be copied: it has one owner")
+        raise _NotPicklable("a lease cannot be pickled or copied: detach() it, and adopt() it elsewhere")
 
 
 class BaseLease(Unique):
@@ -95,21 +84,6 @@ class BaseLease(Unique):
     def __bool__(self) -> bool:
         """True while it is held or suspect, by the local clock; False once it is lost or released. Sends nothing."""
         return self._record.is_held()
-
-    if not TYPE_CHECKING:
-
-        @property
-        def downgrade(self) -> NoReturn:
-            """Only a writer's lease has it; a program without a type checker learns it here.
-
-            Raises:
-                NotHeld: Always (an AttributeError too, so that ``hasattr`` says no).
-            """
-            raise _NotAWriter(
-                f"downgrade {self.name!r}: this is not a write lease; only the lease of "
-                "rwlock(name).write can be downgraded",
-                operation="downgrade",
-            )
 
     @property
     def name(self) -> str:

@@ -76,7 +76,7 @@ _NOT_KEPT = _Problem(
     409, "RESPONSE_NOT_KEPT", "this request was handled; its response was too large to be kept"
 )
 _AWAY = _Problem(
-    503, "IDEMPOTENCY_UNAVAILABLE", "the server that keeps idempotency keys cannot be asked", again=True
+    503, "IDEMPOTENCY_UNAVAILABLE", "the server that keeps idempotency keys cannot be reached", again=True
 )
 _LOST = _Problem(
     500,
@@ -194,7 +194,7 @@ class Idempotency:
                 except pawlock.NotAcquired:
                     state = None
                 except (pawlock.BackendError, pawlock.ClientClosed) as error:
-                    log.warning("a request is refused: idempotency keys cannot be asked for (%s)", str(error))
+                    log.warning("a request is refused: idempotency keys cannot be looked up (%s)", str(error))
                     await self._refuse(send, _AWAY)
                     return
                 if isinstance(state, pawlock.AsyncStarted):

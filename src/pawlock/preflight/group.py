@@ -71,7 +71,7 @@ def _voters(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
     if votes == len(shown):
         return Finding("majority", Severity.OK, text)
     severity = Severity.WARNING if votes >= needed else Severity.ERROR
-    return Finding("majority", severity, text, "explicit failure", "see the findings of the other masters")
+    return Finding("majority", severity, text, "availability", "see the findings of the other masters")
 
 
 def _clocks(shown: Sequence[str], facts: Sequence[Facts | None]) -> Finding:
@@ -104,11 +104,11 @@ def check_sentinels(service: str, answer: Sequence[tuple[str, str | None, str]])
     if not masters:
         text = f"no Sentinel knows a master named {service!r} ({'; '.join(silent)})"
         fix = "check the addresses, the Sentinels' credentials, and the name (SENTINEL MASTERS lists them)"
-        return [Finding("sentinels", Severity.ERROR, text, "explicit failure", fix)]
+        return [Finding("sentinels", Severity.ERROR, text, "availability", fix)]
     if len(masters) > 1:
         text = f"they do not agree on the master: {', '.join(sorted(masters))}"
         fix = "a failover is in progress, or some Sentinels are partitioned; run the check again"
-        return [Finding("sentinels", Severity.WARNING, text, "explicit failure", fix)]
+        return [Finding("sentinels", Severity.WARNING, text, "availability", fix)]
     text = f"{len(answer) - len(silent)} of {len(answer)} Sentinels agree on the master, {masters.pop()}"
     if not silent:
         return [Finding("sentinels", Severity.OK, text)]

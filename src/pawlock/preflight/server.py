@@ -161,21 +161,21 @@ def _role(facts: Facts, _: float) -> Finding:
         return _unknown("role", "its role")
     if facts.mode in _SCHEMES and facts.wanted in _SCHEMES and facts.mode != facts.wanted:
         what, scheme = _SCHEMES[facts.mode]
-        return Finding("role", Severity.ERROR, what, "explicit failure", f"use {scheme}")
+        return Finding("role", Severity.ERROR, what, "availability", f"use {scheme}")
     if facts.role not in ("master", "primary"):
         if facts.mode == facts.wanted == "cluster" and facts.slots in (None, "ok"):
             return Finding(
                 "role", Severity.NOTE, "a replica of a cluster: pawlock finds the masters through it"
             )
         fix = "use the master's address, or redis+sentinel:// to find the master"
-        return Finding("role", Severity.ERROR, "a replica, which accepts no writes", "explicit failure", fix)
+        return Finding("role", Severity.ERROR, "a replica, which accepts no writes", "availability", fix)
     if facts.slots not in (None, "ok"):
         text = f"part of a cluster whose state is {facts.slots}: some slots have no master"
         return Finding(
             "role",
             Severity.ERROR,
             text,
-            "explicit failure",
+            "availability",
             "check CLUSTER INFO and CLUSTER SLOTS, and restore the missing masters",
         )
     return Finding(

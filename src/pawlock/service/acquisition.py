@@ -129,7 +129,7 @@ class Acquisition:
             self._leave()
 
     async def _drop_if_last(self, give_up: Callable[[], Awaitable[bool]]) -> None:
-        # If the server cannot be asked, the TTL ends it: another try may hold by the same token.
+        # If the server cannot be reached, the TTL ends it: another try may hold by the same token.
         if await give_up():
             self._leave()
 

@@ -181,7 +181,7 @@ class Election(Described):
     def observe(self) -> Leaders:
         """The current leader, then each change: an iterator of ``Leader``, or None without one.
 
-        Its next step raises ``BackendError`` if the server cannot be asked for ``unavailable_after``, and
+        Its next step raises ``BackendError`` if the server cannot be reached for ``unavailable_after``, and
         ``QueueFull`` if more than ``max_waiters`` observe; it may be asked again.
         """
         return Leaders(election.Watch(engine_of(self._client), self._plan))

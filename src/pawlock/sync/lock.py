@@ -11,7 +11,7 @@ from weakref import ref
 from pawlock._decorate import Guarding, OnContended, Skipping, decorated
 from pawlock._described import Described
 from pawlock._fallback import ACQUIRE, holds
-from pawlock._hints import Hinting, refuse_words
+from pawlock._hints import refuse_words
 from pawlock._inside import engine_of, settings_of
 from pawlock._unset import UNSET, Unset
 from pawlock.core import extend, transfer
@@ -149,7 +149,7 @@ given_to_write: Callable[[HeldLease], WriteLease] = partial(lease_of, WriteLease
 """The same for a writer."""
 
 
-class BaseLock(Hinting, Described, LockBlock[Lease]):
+class BaseLock(Described, LockBlock[Lease]):
     """A lock of any kind: immutable, picklable, shared by any number of threads."""
 
     __slots__ = ()
@@ -163,7 +163,7 @@ class BaseLock(Hinting, Described, LockBlock[Lease]):
     def __call__(self, /, *, on_contended: Literal["wait", "raise"]) -> Guarding: ...
 
     def __call__(
-        self, function: Callable[..., Any] | Unset = UNSET, /, *, on_contended: OnContended = "wait"
+        self, function: Callable[..., Any] | Unset = UNSET, /, *, on_contended: OnContended | Unset = UNSET
     ) -> Any:
         """Decorate a function or method: each call runs under the lock, named by the call's arguments.
 

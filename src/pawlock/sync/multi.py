@@ -7,7 +7,6 @@ from typing import Never
 
 from pawlock._block import Block, begun
 from pawlock._described import Described
-from pawlock._hints import Hinting
 from pawlock._inside import engine_of
 from pawlock._unset import UNSET, Unset
 from pawlock.core.inspect import inspect
@@ -75,7 +74,7 @@ def shown_any(record: HeldLease | HeldMultiLease) -> Lease | MultiLease:
     return shown(record) if isinstance(record, HeldLease) else _shown(record)
 
 
-class MultiLock(Hinting, Described, Entered[HeldMultiLease]):
+class MultiLock(Described, Entered[HeldMultiLease]):
     """Several locks that are acquired together: immutable, picklable, shared by any number of threads.
 
     ``with lock as lease:`` acquires all of them or none, and releases all; made by ``Client.multi_lock``.

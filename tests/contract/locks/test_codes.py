@@ -103,14 +103,6 @@ def test_the_service_says_what_was_tried(api: Api, pair: list[Client]) -> None:
     assert failed(api, lambda: service.release("a", "nobody")) == ("release", "UNLOCK_FAILED")
 
 
-def test_a_reader_cannot_downgrade(api: Api, pair: list[Client]) -> None:
-    lease = api.run(pair[0].raw.lock("a").acquire)
-    with pytest.raises(pawlock.NotHeld) as caught:
-        lease.downgrade  # noqa: B018
-    assert caught.value.code == "DOWNGRADE_FAILED"
-    api.run(lease.release)
-
-
 def test_the_code_of_a_real_loss(api: Api, pair: list[Client], valkey: Server) -> None:
     client: Any = pair[0].raw
     lease = api.run(client.lock("taken", ttl=3.0, renew=0.3).acquire)

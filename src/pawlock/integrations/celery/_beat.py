@@ -154,7 +154,7 @@ class _Leader:
             lease.check()
 
     def _ready(self, lease: pawlock.Lease) -> bool:
-        """Once after each election: read what the leaders before sent. False while the server cannot be asked."""
+        """Once after each election: read what the leaders before sent. False while the server cannot be reached."""
         if lease is self._known:
             return True
         try:

@@ -51,7 +51,13 @@ def _once(kind: str, connect: Any) -> Any:
     with _making:
         if kind not in _made:
             target, options = _made_from()
-            _made[kind] = connect(target, **options)
+            try:
+                _made[kind] = connect(target, **options)
+            except pawlock.ConfigurationError as error:
+                # A capital would be an option that does not exist, and an option no key of the setting.
+                raise pawlock.ConfigurationError(
+                    f"the setting PAWLOCK, whose keys are options of pawlock.connect in capitals: {error.text}"
+                ) from None
             setting_changed.connect(_forget, dispatch_uid="pawlock")
         return _made[kind]
 
