@@ -13,7 +13,7 @@
     ├── LeaseLost              the lease ended under its owner (.reason)
     ├── StaleFence             the protected resource has seen a newer holder
     ├── ClockDrift             validity was used up before the grant arrived
-    ├── BackendError           the server refused or could not be asked
+    ├── BackendError           the server refused or could not be reached
     │   ├── BackendUnavailable
     │   ├── BackendOutOfMemory
     │   ├── BackendReadOnly
@@ -303,7 +303,7 @@ class ClockDrift(PawlockError):
 
 
 class BackendError(PawlockError):
-    """The server refused the request or could not be asked; this never means "held by another client"."""
+    """The server refused the request or could not be reached; this never means "held by another client"."""
 
     code = "REDIS_ERROR"
 

@@ -57,7 +57,7 @@ class AsyncLatch(Described):
             LeaseLost: The server lost the latch meanwhile, and with it what was counted.
             QueueFull: More than ``max_waiters`` wait.
             LimitMismatch: The latch is in use with a different count.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, most = self._asked(self._plan, timeout)
@@ -68,7 +68,7 @@ class AsyncLatch(Described):
 
         Raises:
             LimitMismatch: The latch is in use with a different count.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return await latch.remaining(engine_here(self._client), self._plan.primitive, self._plan.options)
 
@@ -112,7 +112,7 @@ class AsyncBarrier(Described):
             AcquireTimeout: Somebody was still missing at the end of ``timeout``; also a TimeoutError.
             LeaseLost: This party was paused past its ticket, and whether it passed with the others is not known.
             LimitMismatch: Others wait here for another number of parties.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, most = self._asked(self._plan, timeout)
@@ -122,6 +122,6 @@ class AsyncBarrier(Described):
         """The number of parties that wait now. It may change at any time.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return await barrier.arrived(engine_here(self._client), self._plan.primitive, self._plan.options)

@@ -100,7 +100,7 @@ class AsyncLease(LeaseBlock):
         Raises:
             NotHeld: It is lost or released.
             ConfigurationError: ttl can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: This is another event loop than that which acquired it.
         """
         check_home(self._record, "extend")
@@ -224,7 +224,7 @@ class AsyncLock(BaseAsyncLock):
             AcquireTimeout: It was still held at the end of ``timeout``.
             DeadlockDetected: A block around this call holds it, or a cycle of waiters ends here.
             QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         if unknown:
@@ -237,7 +237,7 @@ class AsyncLock(BaseAsyncLock):
         """Acquire the lock if it is free now; None if it is held, also by this task, or others of its client are asking.
 
         Raises:
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         how = ACQUIRE[self._plan.options.on_unavailable]
         return await how(engine_here(self._client), self._plan, 0, or_none=True, give=given)

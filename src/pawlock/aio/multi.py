@@ -44,7 +44,7 @@ class AsyncMultiLease(BaseMultiLease, OwnBlock):
         Raises:
             NotHeld: One is lost, or all were released; the others were extended.
             ConfigurationError: ttl can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: This is another event loop than that which acquired it; nothing was touched.
         """
         check_home(self._record, "extend")
@@ -125,7 +125,7 @@ class AsyncMultiLock(Described, Entered[HeldMultiLease]):
             DeadlockDetected: A block around this call holds one of them, or a cycle of waiters ends here.
             NotAcquired: One was lost while waiting for the others.
             QueueFull: More than ``max_waiters`` wait for one of them.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(self._plan, timeout, ttl, unknown)
@@ -135,7 +135,7 @@ class AsyncMultiLock(Described, Entered[HeldMultiLease]):
         """Acquire all members if all are free now; None if one is held, also by this task itself.
 
         Raises:
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         record = await multi.try_all(engine_here(self._client), self._plan)
         return None if record is None else _shown(record)

@@ -111,7 +111,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
             AcquireTimeout: It still ran at the end of ``timeout``.
             DeadlockDetected: A block around this call runs it.
             QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, limit = self._asked(self._plan, timeout)
@@ -129,7 +129,7 @@ class AsyncOnce(Described, Entered["once.Start | None"]):
             False if there was none.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return await once.forget(engine_here(self._client), self._plan)
 

@@ -59,7 +59,7 @@ class AsyncSemaphore(BaseAsyncLock):
             LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
             QueueFull: More than ``max_waiters`` wait.
             ConfigurationError: n is more than the limit can ever allow.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(plan_for_permits(self._plan, n), timeout, ttl, unknown)
@@ -74,7 +74,7 @@ class AsyncSemaphore(BaseAsyncLock):
         Raises:
             LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
             ConfigurationError: n is more than the limit can ever allow.
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         plan = plan_for_permits(self._plan, n)
         how = ACQUIRE[plan.options.on_unavailable]
@@ -84,7 +84,7 @@ class AsyncSemaphore(BaseAsyncLock):
         """The number of free permits. It may change at any time: use it for display, never to decide.
 
         Raises:
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         info = await self.inspect(waiters=0)
         return max(0, (info.limit or self.permits) - info.used)
@@ -97,7 +97,7 @@ class AsyncSemaphore(BaseAsyncLock):
 
         Raises:
             ConfigurationError: A number that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             ClientClosed: The client was closed.
         """
         return await inspect(engine_here(self._client), self._plan.primitive, self._plan.options, waiters)
@@ -113,7 +113,7 @@ class AsyncSemaphore(BaseAsyncLock):
 
         Raises:
             ConfigurationError: It can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         await change_limit(engine_here(self._client), self._plan, permits)
 
@@ -143,7 +143,7 @@ class AsyncWriteLock(AsyncLock):
             AcquireTimeout: It was still held at the end of ``timeout``.
             DeadlockDetected: A block around this call reads it: a reader never becomes a writer.
             QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(self._plan, timeout, ttl, unknown)
@@ -153,7 +153,7 @@ class AsyncWriteLock(AsyncLock):
         """Acquire the write lock if nobody else reads, writes or waits; else None.
 
         Raises:
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         how = ACQUIRE[self._plan.options.on_unavailable]
         return await how(engine_here(self._client), self._plan, 0, or_none=True, give=given_to_write)
@@ -184,7 +184,7 @@ class AsyncRWLock(Described):
 
         Raises:
             ConfigurationError: A number that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             ClientClosed: The client was closed.
         """
         return await inspect(engine_here(self._client), self._plan.primitive, self._plan.options, waiters)

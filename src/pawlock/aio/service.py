@@ -52,7 +52,7 @@ class AsyncLockService:
             AcquireTimeout: Another identifier still held it at the end of the wait.
             NotAcquired: ``stop`` was set while it waited.
             ConfigurationError: A name, option or identifier that can never work.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         engine = engine_here(self._client)
         return await self._book.acquire(engine, name, options, identifier, stop)
@@ -90,7 +90,7 @@ class AsyncLockService:
             name: The name.
 
         Raises:
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         return self._book.metrics(await self._client.inspect(name, waiters=0))
 

@@ -94,7 +94,7 @@ async def acquire(
 
     Raises:
         NotAcquired: Somebody else holds it, and the time is up; or the wait would deadlock.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     runtime, epoch = engine.runtime, engine.epoch
     began = runtime.now()

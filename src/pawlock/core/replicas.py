@@ -82,7 +82,7 @@ async def confirm(engine: Engine, primitive: Primitive, options: LockOptions, to
 
     Raises:
         NotReplicated: Too few of them do.
-        Fault: The server could not be asked, or does not know the token.
+        Fault: The server could not be reached, or does not know the token.
     """
     if not options.replicas:
         return

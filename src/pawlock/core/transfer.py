@@ -109,7 +109,7 @@ async def adopt(engine: Engine, plan: Plan, ticket: Ticket) -> HeldLease:
 
     Raises:
         NotHeld: It ran out, or somebody else has it.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     runtime, waiter = engine.runtime, Waiter(engine.runtime.new_token())
     engine.check_open(ticket.name)

@@ -36,7 +36,7 @@ def migration_lock(
 
     Raises:
         AcquireTimeout: Another host was still migrating at the end of ``timeout``.
-        BackendError: The lock server could not be asked.
+        BackendError: The lock server could not be reached.
         LeaseLost: The lease was lost while migrating.
         ConfigurationError: There is no context yet, or a client or option can never work.
     """

@@ -17,7 +17,7 @@ def check_masters(
 
     Args:
         shown: Their addresses.
-        facts: What is known of each; None: it could not be asked.
+        facts: What is known of each; None: it could not be reached.
         count_warning: What is wrong with their number, or None.
     """
     return [

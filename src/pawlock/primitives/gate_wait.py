@@ -121,7 +121,7 @@ class GateWait:
         """Ask until there is an answer, on a link whose channel is noted in ``channel``.
 
         Raises:
-            BackendError: The server could not be asked for too long.
+            BackendError: The server could not be reached for too long.
         """
         runtime, retry = self.engine.runtime, Retry()
         while True:

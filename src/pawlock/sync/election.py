@@ -94,7 +94,7 @@ class Election(Described):
             AcquireTimeout: Somebody else still led at the end of ``timeout``.
             DeadlockDetected: A block around this call leads.
             QueueFull: More than ``max_waiters`` stand.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(self._plan, timeout)
@@ -174,7 +174,7 @@ class Election(Described):
         """The current leader, or None. It may change at any time.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return run(election.leader(engine_of(self._client), self._plan))
 

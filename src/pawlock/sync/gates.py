@@ -59,7 +59,7 @@ class Latch(Described):
             LeaseLost: The server lost the latch meanwhile, and with it what was counted.
             QueueFull: More than ``max_waiters`` wait.
             LimitMismatch: The latch is in use with a different count.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, most = self._asked(self._plan, timeout)
@@ -70,7 +70,7 @@ class Latch(Described):
 
         Raises:
             LimitMismatch: The latch is in use with a different count.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return run(latch.remaining(engine_of(self._client), self._plan.primitive, self._plan.options))
 
@@ -114,7 +114,7 @@ class Barrier(Described):
             AcquireTimeout: Somebody was still missing at the end of ``timeout``; also a TimeoutError.
             LeaseLost: This party was paused past its ticket, and whether it passed with the others is not known.
             LimitMismatch: Others wait here for another number of parties.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, most = self._asked(self._plan, timeout)
@@ -124,6 +124,6 @@ class Barrier(Described):
         """The number of parties that wait now. It may change at any time.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return run(barrier.arrived(engine_of(self._client), self._plan.primitive, self._plan.options))

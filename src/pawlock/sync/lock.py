@@ -97,7 +97,7 @@ class Lease(LeaseBlock):
         Raises:
             NotHeld: It is lost or released.
             ConfigurationError: ttl can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         run(extend.extend(self._record.engine, self._record, check_ttl(ttl)))
 
@@ -215,7 +215,7 @@ class Lock(BaseLock):
             AcquireTimeout: It was still held at the end of ``timeout``.
             DeadlockDetected: A block around this call holds it, or a cycle of waiters ends here.
             QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         if unknown:
@@ -230,7 +230,7 @@ class Lock(BaseLock):
         """Acquire the lock if it is free now; None if it is held, also by this thread, or others of its client are asking.
 
         Raises:
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         how = ACQUIRE[self._plan.options.on_unavailable]
         return at_once(how(engine_of(self._client), self._plan, 0, or_none=True, give=given))

@@ -109,7 +109,7 @@ class Once(Described, Entered["once.Start | None"]):
             AcquireTimeout: It still ran at the end of ``timeout``.
             DeadlockDetected: A block around this call runs it.
             QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, limit = self._asked(self._plan, timeout)
@@ -127,7 +127,7 @@ class Once(Described, Entered["once.Start | None"]):
             False if there was none.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         return run(once.forget(engine_of(self._client), self._plan))
 

@@ -60,7 +60,7 @@ class Semaphore(BaseLock):
             LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
             QueueFull: More than ``max_waiters`` wait.
             ConfigurationError: n is more than the limit can ever allow.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(plan_for_permits(self._plan, n), timeout, ttl, unknown)
@@ -77,7 +77,7 @@ class Semaphore(BaseLock):
         Raises:
             LimitMismatch: The server's limit is not ``permits``, or is below ``n``.
             ConfigurationError: n is more than the limit can ever allow.
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         plan = plan_for_permits(self._plan, n)
         how = ACQUIRE[plan.options.on_unavailable]
@@ -87,7 +87,7 @@ class Semaphore(BaseLock):
         """The number of free permits. It may change at any time: use it for display, never to decide.
 
         Raises:
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         info = self.inspect(waiters=0)
         return max(0, (info.limit or self.permits) - info.used)
@@ -100,7 +100,7 @@ class Semaphore(BaseLock):
 
         Raises:
             ConfigurationError: A number that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             ClientClosed: The client was closed.
         """
         return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, waiters))
@@ -116,7 +116,7 @@ class Semaphore(BaseLock):
 
         Raises:
             ConfigurationError: It can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         run(change_limit(engine_of(self._client), self._plan, permits))
 
@@ -146,7 +146,7 @@ class WriteLock(Lock):
             AcquireTimeout: It was still held at the end of ``timeout``.
             DeadlockDetected: A block around this call reads it: a reader never becomes a writer.
             QueueFull: More than ``max_waiters`` wait.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan, wait = self._asked(self._plan, timeout, ttl, unknown)
@@ -160,7 +160,7 @@ class WriteLock(Lock):
         """Acquire the write lock if nobody else reads, writes or waits; else None.
 
         Raises:
-            BackendError: The server could not be asked, or refused; the result is never None then.
+            BackendError: The server could not be reached, or refused; the result is never None then.
         """
         how = ACQUIRE[self._plan.options.on_unavailable]
         return at_once(how(engine_of(self._client), self._plan, 0, or_none=True, give=given_to_write))
@@ -191,7 +191,7 @@ class RWLock(Described):
 
         Raises:
             ConfigurationError: A number that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             ClientClosed: The client was closed.
         """
         return run(inspect(engine_of(self._client), self._plan.primitive, self._plan.options, waiters))

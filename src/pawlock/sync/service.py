@@ -54,7 +54,7 @@ class LockService:
             AcquireTimeout: Another identifier still held it at the end of the wait.
             NotAcquired: ``stop`` was set while it waited.
             ConfigurationError: A name, option or identifier that can never work.
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
         """
         engine = engine_of(self._client)
         return run(self._book.acquire(engine, name, options, identifier, stop))
@@ -92,7 +92,7 @@ class LockService:
             name: The name.
 
         Raises:
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
         """
         return self._book.metrics(self._client.inspect(name, waiters=0))
 

@@ -155,7 +155,7 @@ class Unique(Task):  # type: ignore[misc] # Celery has no type marks
 
         Raises:
             NotAcquired: It is a duplicate, and ``on_duplicate`` says so.
-            BackendError: The lock server could not be asked, so nothing was sent.
+            BackendError: The lock server could not be reached, so nothing was sent.
         """
         if self.unique_while == "running" or self._app_here().conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id=task_id, **options)

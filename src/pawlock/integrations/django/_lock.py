@@ -44,7 +44,7 @@ def lock(
 
     Raises:
         AcquireTimeout: Another client still held it at the end of ``timeout``.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
         LeaseLost: The lease was lost before the end of the block, or before the commit.
         ConfigurationError: An option can never work, or ``until="commit"`` outside ``transaction.atomic()``.
     """

@@ -27,7 +27,7 @@ async def arrived(engine: Engine, barrier: Barrier, options: LockOptions) -> int
     """How many parties wait now.
 
     Raises:
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     engine.check_open(barrier.name)
     look: LookAtBarrier = (await query(engine, barrier.inspect(), options, barrier.name, "read barrier"))[0]
@@ -53,7 +53,7 @@ async def wait(
         AcquireTimeout: Some were still missing at the end of ``timeout``; the arrival was withdrawn.
         LeaseLost: The ticket lapsed and the others passed meanwhile, or the server lost the barrier.
         LimitMismatch: Others wait for another number of parties.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     engine.check_open(barrier.name)
     waiting = _Waiting(engine, barrier, options, timeout, token)

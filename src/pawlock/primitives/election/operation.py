@@ -90,7 +90,7 @@ async def leader(engine: Engine, plan: Plan) -> Leader | None:
     """Who leads now; None if nobody.
 
     Raises:
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     engine.check_open(plan.primitive.name)
     ballot = cast("Ballot", plan.primitive)
@@ -136,7 +136,7 @@ class Watch(GateWait):
 
         Raises:
             QueueFull: More than ``max_waiters`` observe.
-            BackendError: The server could not be asked for too long.
+            BackendError: The server could not be reached for too long.
         """
         try:
             return await self.within(self._next())

@@ -50,7 +50,7 @@ async def count_down(
 
     Raises:
         LimitMismatch: The latch is in use with another count.
-        BackendError: The server could not be asked; where it may still count, it is sent on in the background.
+        BackendError: The server could not be reached; where it may still count, it is sent on in the background.
     """
     check_count(n, "n", 1, MAX_COUNT)
     call = latch.count_down(token or engine.runtime.new_token(), part, n)
@@ -61,7 +61,7 @@ async def reset(engine: Engine, latch: Latch, options: LockOptions, token: str |
     """Begin a new round, once, however often the request must be sent: by ``token``, or by a new one.
 
     Raises:
-        BackendError: The server could not be asked; where it may still be done, it is sent on in the background.
+        BackendError: The server could not be reached; where it may still be done, it is sent on in the background.
     """
     await _change(engine, latch, options, latch.reset(token or engine.runtime.new_token()), "reset latch")
 
@@ -88,7 +88,7 @@ async def remaining(engine: Engine, latch: Latch, options: LockOptions) -> int:
 
     Raises:
         LimitMismatch: The latch is in use with another count.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     engine.check_open(latch.name)
     look: LookAtLatch = (await query(engine, latch.inspect(), options, latch.name, "read latch"))[0]
@@ -105,7 +105,7 @@ async def wait(engine: Engine, latch: Latch, options: LockOptions, timeout: floa
         LeaseLost: The server lost the latch meanwhile, and with it what was counted.
         QueueFull: More than ``max_waiters`` wait.
         LimitMismatch: The latch is in use with another count.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     engine.check_open(latch.name)
     waiting = _Waiting(engine, latch, options, timeout)

@@ -48,7 +48,7 @@ async def acquire_all(
 
     Raises:
         NotAcquired: Somebody else holds one of them, and the time is up; or waiting could never end.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     began = engine.runtime.now()
     found = await _all_or_none(engine, plan, timeout, stop, began)

@@ -141,7 +141,7 @@ async def begin(
 
     Raises:
         NotAcquired: It still ran at the end of ``timeout``.
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     try:
         if timeout != 0:
@@ -237,7 +237,7 @@ async def forget(engine: Engine, plan: Plan) -> bool:
     """Delete the record of the result; False if there was none.
 
     Raises:
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     engine.check_open(plan.primitive.name)
     once = cast("OnceMutex", plan.primitive)
@@ -249,7 +249,7 @@ async def look(engine: Engine, plan: Plan) -> Recorded | None:
     """What is recorded of the result, without its value; None while there is none.
 
     Raises:
-        BackendError: The server could not be asked.
+        BackendError: The server could not be reached.
     """
     once = cast("OnceMutex", plan.primitive)
     found: LookAtResult = (await query(engine, once.look(), plan.options, once.name, "read"))[0]
