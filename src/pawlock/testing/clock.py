@@ -8,11 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from math import inf
-
-# The real ones: a test may put `Sim.sleep` in the place of `time.sleep`, which ends here.
-from time import monotonic, sleep
 from weakref import WeakKeyDictionary
 
+# The real ones: a test may put `Sim.sleep` in the place of `time.sleep`, which ends here.
 from pawlock._system import monotonic, sleep
 
 __all__ = ["Nap", "Timer", "VirtualClock"]
