@@ -93,7 +93,8 @@ def problem_of(error: PawlockError) -> Problem:
         more["name"] = error.name
     retry = 1 if status in _RETRYABLE else None
     detail = error.text.replace("`", "")
-    if isinstance(error, _OF_THE_SERVER):
+    unsupported = isinstance(error, errors.NotSupported) and " server is " in detail
+    if isinstance(error, _OF_THE_SERVER) or unsupported:
         detail = hide_server(error)
     return Problem(status, error.code, detail, retry_after=retry, **more)
 
