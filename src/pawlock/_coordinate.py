@@ -1,4 +1,4 @@
-"""What latches, barriers, elections and ``once`` are made of: no I/O, so both APIs share it."""
+"""What locks, latches, barriers, elections and ``once`` are made of: no I/O, so both APIs share it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any, NamedTuple
 
 from pawlock._cancel import CancelScope
 from pawlock._decorate import check_function
+from pawlock._described import Source
 from pawlock._environment import check_known
 from pawlock._factory import (
     Settings,
     check_word,
     name_and_key,
+    plan_of,
     queue_key_of,
     refuse_on_quorum,
     unfilled,
 )
+from pawlock.core.key import Key
 from pawlock.core.options import (
     BarrierKwargs,
     LatchKwargs,
@@ -49,6 +52,7 @@ __all__ = [
     "guard_async",
     "latch_plan",
     "literal_name",
+    "lock_plan",
     "once_plan",
     "options_among",
 ]
@@ -69,8 +73,17 @@ class GatePlan(NamedTuple):
     options: LockOptions
 
 
-def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, Any]) -> GatePlan:
-    """The plan of a ``latch``.
+def lock_plan(
+    settings: Settings, kind: str, name: str | Key, given: Mapping[str, Any], more: tuple[object, ...]
+) -> tuple[Plan, Source]:
+    """The plan of a ``lock``, ``rlock`` or ``fair_lock``, and what it was made from; see ``plan_of``."""
+    return plan_of(settings, kind, name, given, more), (kind, (name,), given)
+
+
+def latch_plan(
+    settings: Settings, name: str, count: int, given: Mapping[str, Any]
+) -> tuple[GatePlan, Source]:
+    """The plan of a ``latch``, and what it was made from.
 
     Raises:
         ConfigurationError: A name, count or option that can never work.
@@ -81,11 +94,13 @@ def latch_plan(settings: Settings, name: str, count: int, given: Mapping[str, An
     remember_ms = to_ms(options.unavailable_after + _LATE)
     named, lives = literal_name(settings, name), (options.ttl_ms, options.ticket_ms, remember_ms)
     latch = Latch(*named, count, *lives, options.max_waiters)
-    return GatePlan(latch, options)
+    return GatePlan(latch, options), ("latch", (name, count), given)
 
 
-def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str, Any]) -> GatePlan:
-    """The plan of a ``barrier``.
+def barrier_plan(
+    settings: Settings, name: str, parties: int, given: Mapping[str, Any]
+) -> tuple[GatePlan, Source]:
+    """The plan of a ``barrier``, and what it was made from.
 
     Raises:
         ConfigurationError: A name, number of parties or option that can never work.
@@ -94,11 +109,13 @@ def barrier_plan(settings: Settings, name: str, parties: int, given: Mapping[str
     refuse_on_quorum(settings, "barrier")
     options = options_among(settings, BarrierKwargs, given)
     barrier = Barrier(*literal_name(settings, name), parties, options.ticket_ms)
-    return GatePlan(barrier, options)
+    return GatePlan(barrier, options), ("barrier", (name, parties), given)
 
 
-def election_plan(settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]) -> Plan:
-    """The plan of an ``election``.
+def election_plan(
+    settings: Settings, name: str, identity: str | None, given: Mapping[str, Any]
+) -> tuple[Plan, Source]:
+    """The plan of an ``election``, and what it was made from.
 
     Raises:
         ConfigurationError: A name, identity or option that can never work.
@@ -109,14 +126,17 @@ def election_plan(settings: Settings, name: str, identity: str | None, given: Ma
         raise ConfigurationError("an election has no degraded mode: omit on_unavailable")
     refuse_on_quorum(settings, "election")
     options = settings.lock_options({**given, "handover": 0})
-    name, _ = literal_name(settings, name)
-    primitive = ballot(settings.namespace, name, options)
+    source = ("election", (name,), {"identity": identity, **given})
+    primitive = ballot(settings.namespace, literal_name(settings, name)[0], options)
     shown = "" if identity is None else check_word(identity, "identity")
-    return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options, shown), shown)
+    waiting = queue_key_of(primitive, options, shown)
+    return Plan(primitive, options, False, False, ASKERS, waiting, shown), source
 
 
-def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given: Mapping[str, Any]) -> Plan:
-    """The plan of a ``once``.
+def once_plan(
+    settings: Settings, name: str, keep: Seconds, wait: object, given: Mapping[str, Any]
+) -> tuple[Plan, Source]:
+    """The plan of a ``once``, and what it was made from.
 
     Raises:
         ConfigurationError: A name or option that can never work.
@@ -128,11 +148,12 @@ def once_plan(settings: Settings, name: str, keep: Seconds, wait: object, given:
     options = settings.lock_options({**given, **_NOT_OF_ONCE})
     check_ttl(keep, "keep")
     check_flag(wait, "wait")
+    source = ("once", (name,), {"keep": keep, "wait": wait, **given})
     found = name_and_key(settings, name)
     if found is None:
-        return unfilled("once", name, options)
+        return unfilled("once", name, options), source
     primitive = once(settings.namespace, found[0], options)
-    return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options))
+    return Plan(primitive, options, False, False, ASKERS, queue_key_of(primitive, options)), source
 
 
 def literal_name(settings: Settings, name: object) -> tuple[str, str]:

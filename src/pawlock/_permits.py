@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from pawlock._described import Source
 from pawlock._factory import (
     Settings,
     name_and_key,
@@ -37,8 +38,10 @@ _MOST_PERMITS = 1_000_000_000
 
 def plan_of_semaphore(
     settings: Settings, name: str, permits: int, given: Mapping[str, Any], more: tuple[object, ...] = ()
-) -> Plan:
-    """The plan of a ``semaphore``, for one permit; ``more`` is what was given by position, which nothing may be.
+) -> tuple[Plan, Source]:
+    """The plan of a ``semaphore``, for one permit, and what it was made from.
+
+    ``more`` is what was given by position, which nothing may be.
 
     Raises:
         ConfigurationError: A name, number or option that can never work.
@@ -49,16 +52,19 @@ def plan_of_semaphore(
     _refuse_mutex_options("semaphore", given)
     refuse_on_quorum(settings, "semaphore")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
+    source = ("semaphore", (name,), {"permits": permits, **given})
     found = name_and_key(settings, name)
     if found is None:
-        return unfilled("semaphore", name, options)
+        return unfilled("semaphore", name, options), source
     permit = semaphore(settings.namespace, found[0], options, permits)
     # Each acquisition counts by itself, also of one thread: nothing is re-entered.
-    return Plan(permit, options, False, True, ASKERS, queue_key_of(permit, options))
+    return Plan(permit, options, False, True, ASKERS, queue_key_of(permit, options)), source
 
 
-def plans_of_rwlock(settings: Settings, name: str, given: Mapping[str, Any]) -> tuple[Plan, Plan]:
-    """The plans of the two sides of an ``rwlock``: to read and to write.
+def plans_of_rwlock(
+    settings: Settings, name: str, given: Mapping[str, Any]
+) -> tuple[tuple[Plan, Plan], Source]:
+    """The plans of the two sides of an ``rwlock``, to read and to write, and what they were made from.
 
     Raises:
         ConfigurationError: A name or option that can never work.
@@ -66,12 +72,13 @@ def plans_of_rwlock(settings: Settings, name: str, given: Mapping[str, Any]) -> 
     _refuse_mutex_options("rwlock", given)
     refuse_on_quorum(settings, "rwlock")
     options = settings.lock_options({**_NOT_FOR_PERMITS, **given})
+    source = ("rwlock", (name,), given)
     found = name_and_key(settings, name)
     if found is None:
-        return unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)
+        return (unfilled("rwlock.read", name, options), unfilled("rwlock.write", name, options)), source
     sides = [side(settings.namespace, found[0], options) for side in (reader, writer)]
     plans = [Plan(one, options, True, False, ASKERS, queue_key_of(one, options)) for one in sides]
-    return plans[0], plans[1]
+    return (plans[0], plans[1]), source
 
 
 def check_permits(permits: object, what: str = "permits") -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
 from pawlock import _seen
-from pawlock._coordinate import barrier_plan, election_plan, latch_plan, once_plan
+from pawlock._coordinate import barrier_plan, election_plan, latch_plan, lock_plan, once_plan
 from pawlock._environment import this_user
 from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_here
@@ -48,9 +48,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(
-            self, plan_of(self._settings, "lock", name, options, more), ("lock", (name,), options)
-        )
+        return AsyncLock(self, *lock_plan(self._settings, "lock", name, options, more))
 
     def rlock(self, name: str | Key, *more: *tuple[()], **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that its task may acquire again: it is free after as many releases as acquisitions.
@@ -65,9 +63,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return AsyncLock(
-            self, plan_of(self._settings, "rlock", name, options, more), ("rlock", (name,), options)
-        )
+        return AsyncLock(self, *lock_plan(self._settings, "rlock", name, options, more))
 
     def fair_lock(self, name: str, *more: *tuple[()], **options: Unpack[LockKwargs]) -> AsyncLock:
         """A lock that is granted in strict FIFO order across all clients.
@@ -82,8 +78,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plan = plan_of(self._settings, "fair_lock", name, options, more)
-        return AsyncLock(self, plan, ("fair_lock", (name,), options))
+        return AsyncLock(self, *lock_plan(self._settings, "fair_lock", name, options, more))
 
     def semaphore(
         self, name: str, *more: *tuple[()], permits: int, **options: Unpack[PermitKwargs]
@@ -99,8 +94,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name, number or option that can never work.
         """
-        plan = plan_of_semaphore(self._settings, name, permits, options, more)
-        return AsyncSemaphore(self, plan, ("semaphore", (name,), {"permits": permits, **options}))
+        return AsyncSemaphore(self, *plan_of_semaphore(self._settings, name, permits, options, more))
 
     def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> AsyncRWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
@@ -112,8 +106,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plans = plans_of_rwlock(self._settings, name, options)
-        return AsyncRWLock(self, plans, ("rwlock", (name,), options))
+        return AsyncRWLock(self, *plans_of_rwlock(self._settings, name, options))
 
     def multi_lock(
         self, members: Iterable[str | BaseAsyncLock | Key], *more: *tuple[()], **options: Unpack[LockKwargs]
@@ -148,8 +141,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name, count or option that can never work.
         """
-        plan = latch_plan(self._settings, name, count, options)
-        return AsyncLatch(self, plan, ("latch", (name, count), options))
+        return AsyncLatch(self, *latch_plan(self._settings, name, count, options))
 
     def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> AsyncBarrier:
         """Several parties wait until all have arrived; reusable.
@@ -164,8 +156,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name, number of parties or option that can never work.
         """
-        plan = barrier_plan(self._settings, name, parties, options)
-        return AsyncBarrier(self, plan, ("barrier", (name, parties), options))
+        return AsyncBarrier(self, *barrier_plan(self._settings, name, parties, options))
 
     def election(
         self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]
@@ -181,8 +172,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             ConfigurationError: A name, identity or option that can never work.
         """
-        plan = election_plan(self._settings, name, identity, options)
-        return AsyncElection(self, plan, ("election", (name,), {"identity": identity, **options}))
+        return AsyncElection(self, *election_plan(self._settings, name, identity, options))
 
     def once(
         self, name: str, *, keep: Seconds = 86400, wait: bool = False, **options: Unpack[OnceKwargs]
@@ -202,8 +192,7 @@ class AsyncClient(AsyncClientLifecycle):
             ConfigurationError: A name or option that can never work.
             NotSupported: The client has independent masters (Redlock).
         """
-        plan = once_plan(self._settings, name, keep, wait, options)
-        return AsyncOnce(self, plan, ("once", (name,), {"keep": keep, "wait": wait, **options}))
+        return AsyncOnce(self, *once_plan(self._settings, name, keep, wait, options))
 
     def service(self) -> AsyncLockService:
         """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.

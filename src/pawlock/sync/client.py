@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal, Unpack
 
 from pawlock import _seen
-from pawlock._coordinate import barrier_plan, election_plan, latch_plan, once_plan
+from pawlock._coordinate import barrier_plan, election_plan, latch_plan, lock_plan, once_plan
 from pawlock._environment import this_user
 from pawlock._factory import TRIAL, TRIED, plan_of
 from pawlock._inside import engine_of
@@ -49,7 +49,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "lock", name, options, more), ("lock", (name,), options))
+        return Lock(self, *lock_plan(self._settings, "lock", name, options, more))
 
     def rlock(self, name: str | Key, *more: *tuple[()], **options: Unpack[LockKwargs]) -> Lock:
         """A lock that its thread may acquire again: it is free after as many releases as acquisitions.
@@ -64,7 +64,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        return Lock(self, plan_of(self._settings, "rlock", name, options, more), ("rlock", (name,), options))
+        return Lock(self, *lock_plan(self._settings, "rlock", name, options, more))
 
     def fair_lock(self, name: str, *more: *tuple[()], **options: Unpack[LockKwargs]) -> Lock:
         """A lock that is granted in strict FIFO order across all clients.
@@ -79,8 +79,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plan = plan_of(self._settings, "fair_lock", name, options, more)
-        return Lock(self, plan, ("fair_lock", (name,), options))
+        return Lock(self, *lock_plan(self._settings, "fair_lock", name, options, more))
 
     def semaphore(
         self, name: str, *more: *tuple[()], permits: int, **options: Unpack[PermitKwargs]
@@ -96,8 +95,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name, number or option that can never work.
         """
-        plan = plan_of_semaphore(self._settings, name, permits, options, more)
-        return Semaphore(self, plan, ("semaphore", (name,), {"permits": permits, **options}))
+        return Semaphore(self, *plan_of_semaphore(self._settings, name, permits, options, more))
 
     def rwlock(self, name: str, **options: Unpack[PermitKwargs]) -> RWLock:
         """A read-write lock, many readers or one writer: ``rwlock(name).read`` and ``rwlock(name).write``.
@@ -109,8 +107,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name or option that can never work.
         """
-        plans = plans_of_rwlock(self._settings, name, options)
-        return RWLock(self, plans, ("rwlock", (name,), options))
+        return RWLock(self, *plans_of_rwlock(self._settings, name, options))
 
     def multi_lock(
         self, members: Iterable[str | BaseLock | Key], *more: *tuple[()], **options: Unpack[LockKwargs]
@@ -145,8 +142,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name, count or option that can never work.
         """
-        plan = latch_plan(self._settings, name, count, options)
-        return Latch(self, plan, ("latch", (name, count), options))
+        return Latch(self, *latch_plan(self._settings, name, count, options))
 
     def barrier(self, name: str, parties: int, **options: Unpack[BarrierKwargs]) -> Barrier:
         """Several parties wait until all have arrived; reusable.
@@ -161,8 +157,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name, number of parties or option that can never work.
         """
-        plan = barrier_plan(self._settings, name, parties, options)
-        return Barrier(self, plan, ("barrier", (name, parties), options))
+        return Barrier(self, *barrier_plan(self._settings, name, parties, options))
 
     def election(self, name: str, *, identity: str | None = None, **options: Unpack[LockKwargs]) -> Election:
         """One of several candidates leads, and every client can see which one.
@@ -176,8 +171,7 @@ class Client(ClientLifecycle):
         Raises:
             ConfigurationError: A name, identity or option that can never work.
         """
-        plan = election_plan(self._settings, name, identity, options)
-        return Election(self, plan, ("election", (name,), {"identity": identity, **options}))
+        return Election(self, *election_plan(self._settings, name, identity, options))
 
     def once(
         self, name: str, *, keep: Seconds = 86400, wait: bool = False, **options: Unpack[OnceKwargs]
@@ -197,8 +191,7 @@ class Client(ClientLifecycle):
             ConfigurationError: A name or option that can never work.
             NotSupported: The client has independent masters (Redlock).
         """
-        plan = once_plan(self._settings, name, keep, wait, options)
-        return Once(self, plan, ("once", (name,), {"keep": keep, "wait": wait, **options}))
+        return Once(self, *once_plan(self._settings, name, keep, wait, options))
 
     def service(self) -> LockService:
         """The lock service in this process: names and identifiers instead of leases, for callers that keep no objects.
