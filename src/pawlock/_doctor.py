@@ -204,7 +204,9 @@ def _runs_scripts(link: Link) -> bool:
 
 def _listens(link: Link, channels: str) -> bool:
     channel = f"{channels}doctor"
-    return all(_try(link, *words) is not None for words in (("PUBLISH", channel, ""), ("SUBSCRIBE", channel)))
+    return not link.old and all(
+        _try(link, *words) is not None for words in (("PUBLISH", channel, ""), ("SUBSCRIBE", channel))
+    )
 
 
 def _denied(link: Link, namespace: str) -> list[str] | None:

@@ -412,7 +412,7 @@ class NotSupported(PawlockError):
     """The request is refused because this server, topology or version of pawlock cannot do it safely.
 
     Cause: see the text. A command that "it does not know" is disabled or renamed on the server, or a proxy in between does
-    not pass it on. Solution: as the text says; give pawlock a connection that passes on ``HELLO``, ``EVAL`` and ``EVALSHA``.
+    not pass it on. Solution: as the text says; give pawlock a connection that passes on ``EVAL`` and ``EVALSHA``.
     """
 
     code = "NOT_SUPPORTED"

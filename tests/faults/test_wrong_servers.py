@@ -79,7 +79,24 @@ def redis_of(version: str) -> Callable[[bytes], bytes]:
 
 
 def older(data: bytes) -> bytes:
+    if b"INFO" in data:
+        facts = "# Server\r\nredis_version:5.0.14\r\nredis_mode:standalone\r\n"
+        return f"${len(facts)}\r\n{facts}\r\n".encode()
     return b"-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n" * data.count(b"*")
+
+
+def passes_on(sock: socket.socket, refusal: bytes) -> Callable[[bytes], bytes]:
+    """A proxy that refuses ``HELLO``, and passes all else on to a server."""
+    one_at_a_time = threading.Lock()
+
+    def answer(data: bytes) -> bytes:
+        if b"HELLO" in data:
+            return refusal
+        with one_at_a_time:
+            sock.sendall(data)
+            return sock.recv(65536)
+
+    return answer
 
 
 def http(_: bytes) -> bytes:
@@ -119,7 +136,29 @@ def test_a_redis_too_old(version: str, stub: Callable[..., Stub], api: Api) -> N
 
 def test_a_redis_without_hello(stub: Callable[..., Stub], api: Api) -> None:
     text = refused(api, f"redis://127.0.0.1:{stub(older).port}", pawlock.NotSupported)
+    assert "5.0.14" in text
     assert "6.2" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "NOPROTO unsupported protocol version",
+        "NOPROTO sorry, this protocol version is not supported.",
+        "ERR unknown command 'HELLO', with args beginning with: '3' ",
+        "ERR command 'hello' is not supported",
+    ],
+)
+def test_a_proxy_that_speaks_resp2_only(
+    words: str, server: Server, stub: Callable[..., Stub], api: Api
+) -> None:
+    refusal = f"-{words}\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        client = api.connect(f"redis://127.0.0.1:{stub(passes_on(sock, refusal)).port}")
+        lease = client.lock().acquire(2)
+        assert client.inspect().fence == lease.fence
+        lease.release()
+        client.close()
 
 
 def test_an_http_server(stub: Callable[..., Stub], api: Api) -> None:

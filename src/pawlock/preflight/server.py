@@ -291,8 +291,8 @@ def _listening(facts: Facts, _: float) -> Finding:
     if facts.listens is None:
         return _unknown("wake-ups", "whether it delivers pub/sub messages")
     if not facts.listens:
-        text = "no SUBSCRIBE or PUBLISH: each waiter polls every 50 to 100 ms, in no order"
-        fix = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user"
+        text = "no SUBSCRIBE, PUBLISH or RESP3: each waiter polls every 50 to 100 ms, in no order"
+        fix = f"allow SUBSCRIBE, PUBLISH and the channels {facts.channels}* to this user, and pass on HELLO 3"
         return Finding("wake-ups", Severity.WARNING, text, "no thundering herd", fix)
     return Finding("wake-ups", Severity.OK, "a release wakes the next waiter")
 

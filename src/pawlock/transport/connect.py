@@ -31,6 +31,10 @@ _REACHED_BY = ("host", "port", "socket_keepalive", "socket_keepalive_options", "
 
 _OLDEST = (6, 2)
 
+_SPARED = (b"SUBSCRIBE", b"PUBLISH", b"INFO")
+_NOT_HERE = (FaultKind.DENIED, FaultKind.UNSUPPORTED, FaultKind.SCRIPT)
+"""What may be refused, and with what kinds of words; without it waiters poll, and less is known of the server."""
+
 _ADVICE = {
     "standalone": "the server is not part of a cluster: use redis://",
     "cluster": "a node of a cluster: use redis+cluster://",
@@ -115,7 +119,7 @@ def login_of(endpoint: Endpoint) -> tuple[str, ...]:
     settings = endpoint.settings
     if "credential_provider" not in settings:
         login = settings.get("username"), settings.get("password")
-        return (login[0] or "default", login[1] or "") if any(login) else ()
+        return (*filter(None, login[:1]), login[1] or "") if any(login) else ()
     try:
         return tuple(settings["credential_provider"].get_credentials())
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises
@@ -141,7 +145,9 @@ def _provider_failed(shown: str, error: Exception) -> Fault:
 
 
 def asks_again(endpoint: Endpoint, fault: Fault) -> bool:
-    """Whether a refused login is worth one more try: a provider may have been a moment behind the server."""
+    """Whether a refusal is worth one more try: a provider was a moment behind the server, or that speaks RESP2 only."""
+    if fault.kind is FaultKind.UNSUPPORTED:
+        return not fault.final
     return fault.kind is FaultKind.DENIED and "credential_provider" in endpoint.settings
 
 
@@ -155,6 +161,7 @@ class Greeting:
         login: Username and password, or a password; nothing: there is no login.
         channel: The channel on which hand-offs will be heard; "": none; None: whatever is there will do.
         first: Whether the client was never connected before.
+        old: Whether it speaks RESP2, in which a connection that listens can ask nothing: it has no channel.
 
     Attributes:
         commands: What to send, in one write.
@@ -162,23 +169,24 @@ class Greeting:
     """
 
     def __init__(
-        self, endpoint: Endpoint, login: Sequence[str], channel: str | None, *, first: bool = False
+        self, endpoint: Endpoint, login: Sequence[str], channel: str | None, *, first: bool, old: bool
     ) -> None:
         self._endpoint = endpoint
         self._first = first and endpoint.fixed
         self._checks = channel is not None
-        self.heard: str = channel or NO_CHANNEL
+        self.old: bool = old
+        self.heard: str = NO_CHANNEL if old else channel or NO_CHANNEL
         settings = endpoint.settings
-        hello: list[Any] = ["HELLO", "3"]
-        if login:
-            hello += ["AUTH", *(("default",) if len(login) == 1 else ()), *login]
-        if settings.get("client_name"):
-            hello += ["SETNAME", settings["client_name"]]
-        found = [hello]
+        # The password alone where that will do: a proxy may know no users.
+        user = () if old or len(login) == 2 else ("default",)
+        found: list[tuple[Any, ...]] = [("AUTH", *user, *login)] if login else []
+        named = ("SETNAME", settings["client_name"]) if settings.get("client_name") else ()
+        found.append(("INFO",) if old else ("HELLO", "3", *named))
         if settings.get("db"):
-            found.append(["SELECT", str(settings["db"])])
-        if channel:
-            found.append(["SUBSCRIBE", channel])
+            found.append(("SELECT", str(settings["db"])))
+        if self.heard != NO_CHANNEL:
+            # Who may not publish would wait for messages that nobody sends.
+            found += ("SUBSCRIBE", channel), ("PUBLISH", channel, "")
         self.commands: list[tuple[bytes, ...]] = [
             tuple([word if isinstance(word, bytes) else str(word).encode() for word in words])
             for words in found
@@ -193,15 +201,20 @@ class Greeting:
             raise Fault(reply.kind, reply.text, maybe_applied=maybe, final=final) from reply.__cause__
         if isinstance(reply, ReplyError):
             refusal = _refusal(str(reply), shown)
-            if command[0] != b"SUBSCRIBE" or refusal.kind not in (FaultKind.DENIED, FaultKind.UNSUPPORTED):
+            if command[0] == b"HELLO" and refusal.kind in (FaultKind.UNSUPPORTED, FaultKind.SCRIPT):
+                raise Fault(FaultKind.UNSUPPORTED, refusal.text)
+            if command[0] not in _SPARED or refusal.kind not in _NOT_HERE:
                 raise refusal
-            # This user may not listen, or nobody may.
+            # This user may not, or nobody may.
             self.heard = NO_CHANNEL
-        elif command[0] == b"HELLO" and self._checks:
+        elif command[0] in (b"HELLO", b"INFO") and self._checks:
             self._check(reply)
 
     def _check(self, reply: Any) -> None:
         shown, wanted = self._endpoint.shown, self._endpoint.mode
+        if self.old and b":" in reply:
+            lines = reply.decode(errors="replace").replace("redis_", "").splitlines()
+            reply = dict([line.split(":", 1) for line in lines if ":" in line])
         if not isinstance(reply, (dict, list)):
             raise Fault(FaultKind.NOT_REDIS, f"{shown}: it answers HELLO with {reply!r:.40}", final=True)
         facts = fields_of(reply)
@@ -273,9 +286,6 @@ def _refusal(text: str, shown: str) -> Fault:
         text: The error reply.
         shown: The address, without credentials.
     """
-    if "unknown command" in text.lower() and "hello" in text.lower():
-        text = "a server without HELLO: pawlock needs Redis 6.2 or Valkey 8, or later"
-        return Fault(FaultKind.UNSUPPORTED, f"{shown}: {text}", final=True)
     if "DB index" in text:
         text = f"{shown}: {text}: the server has no such database"
         return Fault(FaultKind.UNSUPPORTED, text, final=True)
@@ -284,7 +294,7 @@ def _refusal(text: str, shown: str) -> Fault:
 
 
 _CUT_OFF = {
-    "redis": " (if this port speaks TLS: use rediss://; a proxy must pass on HELLO and scripts)",
+    "redis": " (if this port speaks TLS: use rediss://; a proxy must answer HELLO and pass on scripts)",
     "rediss": " (if the server requires a client certificate: ssl_certfile, ssl_keyfile)",
 }
 """What it may mean that the other side ends a handshake, by the scheme of the address."""

@@ -46,6 +46,7 @@ class Link:
 
     Attributes:
         waiting: Whether its thread waits on it for a message.
+        old: Whether it speaks RESP2.
 
     Raises:
         Fault: It could not be made.
@@ -64,14 +65,18 @@ class Link:
         self._hears: bytes = b""
         self._rang = False
         try:
-            self._open(endpoint, Greeting(endpoint, login_of(endpoint), channel, first=first), timeout)
+            self._open(endpoint, channel, timeout, first=first)
         except Fault as fault:
             if not asks_again(endpoint, fault):
                 raise
-            self._open(endpoint, Greeting(endpoint, login_of(endpoint), channel, first=first), timeout)
+            self._open(endpoint, channel, timeout, first=first, old=fault.kind is FaultKind.UNSUPPORTED)
 
-    def _open(self, endpoint: Endpoint, greeting: Greeting, timeout: float) -> None:
+    def _open(
+        self, endpoint: Endpoint, channel: str | None, timeout: float, *, first: bool, old: bool = False
+    ) -> None:
+        greeting = Greeting(endpoint, login_of(endpoint), channel, first=first, old=old)
         self.dead: bool = False
+        self.old: bool = old
         self._timeout = -1.0
         self.conn = Conn(Request)
         self._sock = connected(endpoint, timeout)

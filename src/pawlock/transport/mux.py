@@ -243,14 +243,17 @@ async def open_mux(
             except Fault as fault:
                 if not asks_again(endpoint, fault):
                     raise
-            return await _open(endpoint, make(), channel, timeout, first=first)
+                old = fault.kind is FaultKind.UNSUPPORTED
+            return await _open(endpoint, make(), channel, timeout, first=first, old=old)
     except TimeoutError:
         text = f"{endpoint.shown}: no connection within {timeout * 2:.3g} s"
         raise Fault(FaultKind.UNREACHABLE, text) from None
 
 
-async def _open(endpoint: Endpoint, mux: Mux, channel: str | None, timeout: float, *, first: bool) -> Mux:
-    greeting = Greeting(endpoint, await login_of_task(endpoint), channel, first=first)
+async def _open(
+    endpoint: Endpoint, mux: Mux, channel: str | None, timeout: float, *, first: bool, old: bool = False
+) -> Mux:
+    greeting = Greeting(endpoint, await login_of_task(endpoint), channel, first=first, old=old)
     mux.shown = endpoint.shown
     try:
         await opened(endpoint, timeout, mux)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
 import pawlock
+from tests.faults.rig import APIS, Api, in_thread
 from tests.support.command import call
+from tests.support.pace import pace
 from tests.support.refusal import case
 from tests.support.servers import EVERY_FLAVOUR, Flavour, Server, available
 
@@ -71,11 +77,66 @@ def test_a_command_that_nobody_may_use_is_named_without_the_text_of_a_script(fla
                 assert (code, found["scripts"]["severity"]) == (2, "error")
 
 
-def test_where_nobody_may_subscribe_waiters_poll() -> None:
-    with Server(args=["--rename-command", "SUBSCRIBE", ""]) as server, pawlock.connect(server.url) as client:
-        held = client.lock("order").acquire()
-        with pawlock.connect(server.url) as other, pytest.raises(pawlock.AcquireTimeout):
-            other.lock("order").acquire(timeout=0.3)
-        held.release()
-        with pawlock.connect(server.url) as other:
-            other.lock("order").acquire(timeout=2).release()
+@pytest.mark.parametrize(
+    ("command", "flavour"),
+    [("SUBSCRIBE", "valkey"), ("PUBLISH", "valkey"), ("HELLO", "valkey"), ("HELLO", "redis-6.2")],
+)
+def test_without_messages_waiters_poll(command: str, flavour: Flavour) -> None:
+    """Also for what is no lock; ``doctor`` says so. Without ``HELLO`` a server speaks RESP2."""
+    if reason := available(flavour):
+        pytest.skip(reason)
+    off = ["--rename-command", command, "", "--requirepass", "secret"]
+    with Server(flavour, args=off) as server:
+        url = server.url.replace("://", "://:secret@").replace("/0", "/1")
+        late = [seconds for api in APIS for seconds in how_late(url, api)]
+        assert sorted(late)[len(late) // 2] < pace() * 0.3
+        assert max(late) < pace() * 0.7
+        _, printed, _ = call("doctor", "--json", url)
+        found = {one["check"]: one for one in json.loads(printed)[0]["findings"]}
+        assert found["wake-ups"]["severity"] == "warning"
+        assert "polls" in found["wake-ups"]["text"]
+        assert found["lock"]["severity"] == "ok"
+
+
+def test_who_may_not_publish_polls() -> None:
+    with Server() as server:
+        server.command("ACL", "SETUSER", "app", *["on", ">secret", "~*", "&*", "+@all", "-publish"])
+        url = server.url.replace("://", "://app:secret@")
+        late = [seconds for api in APIS for seconds in how_late(url, api)]
+        assert sorted(late)[len(late) // 2] < pace() * 0.3
+        assert max(late) < pace() * 0.7
+
+
+def how_late(url: str, api: str) -> list[float]:
+    """How late those are whom a release, or another act, lets go on: of each kind that waits."""
+    with Api(api) as chosen:
+        holder, waiter = (chosen.connect(url).raw for _ in range(2))
+        held = [chosen.run(acquire) for acquire in acquires(holder)]
+
+        def ended(wait: Callable[[], Any]) -> tuple[Any, float]:
+            return chosen.run(wait), time.monotonic()
+
+        gates = [waiter.latch(api, 1).wait, waiter.barrier(api, 2).wait]
+        waits = [in_thread(partial(ended, wait)) for wait in [*acquires(waiter), *gates]]
+        # Not a whole number of the times after which one who listens asks by itself.
+        time.sleep(1.25)
+        assert not any(wait.done() for wait in waits)
+        began = time.monotonic()
+        for lease in held:
+            chosen.run(lease.release)
+        chosen.run(holder.latch(api, 1).count_down)
+        chosen.run(holder.barrier(api, 2).wait)
+        found = [wait.result(10) for wait in waits]
+        for lease, _ in found[: len(held)]:
+            chosen.run(lease.release)
+        return [at - began for _, at in found]
+
+
+def acquires(client: Any) -> list[Callable[[], Any]]:
+    return [
+        client.lock("order").acquire,
+        client.semaphore("order", permits=1).acquire,
+        client.rwlock("order").write.acquire,
+        client.election("order").campaign,
+        client.lock(pawlock.Key("shared")).acquire,
+    ]
