@@ -83,9 +83,9 @@ class CancelScope:
         self.leaving = False
 
     @staticmethod
-    def enter(lease: Losable, task: Any = None) -> None:
-        """Watch a lease for a task, or the present one."""
-        task = task or asyncio.current_task()
+    def enter(lease: Losable) -> None:
+        """Watch a lease for the present task."""
+        task = asyncio.current_task()
         if task is None:
             raise RuntimeError("async with needs a running asyncio task")
         scope = CancelScope(task)

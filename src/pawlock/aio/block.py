@@ -149,7 +149,7 @@ class LockBlock(Entered[HeldLease], Generic[L_co]):
         record = lease._record  # noqa: SLF001 - what record_of returns
         try:
             record.bind(block)
-            CancelScope.enter(record, record.who)
+            CancelScope.enter(record)
         except BaseException:
             abandon(record)
             raise

@@ -137,8 +137,8 @@ def part_of_holder(text: str) -> str:
 
 def label_of(who: object) -> str:
     """The name of a thread or task, spelled as in its tokens."""
-    name: Any = getattr(who, "get_name", None)
-    return part_of_holder(str(name())) if callable(name) else ""
+    owner: Any = who() if callable(who) else None
+    return part_of_holder(owner.get_name() if hasattr(owner, "get_name") else getattr(owner, "name", ""))
 
 
 def wake_prefix(namespace: str) -> str:

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
+from weakref import ref
 
 from pawlock.core.faults import or_raise
 from pawlock.core.names import part_of_holder
@@ -95,8 +96,6 @@ class AsyncioRuntime(Routed):
         self._waiters: dict[str, set[LocalWaiter]] = {}
         self._early: OrderedDict[str, Wakeup] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
-        # The task itself, which cannot be used again while a lease refers to it.
-        self.who: Callable[[], Hashable] = asyncio.current_task
         self._part = lru_cache(maxsize=1024)(part_of_holder)
 
     # Small things -----------------------------------------------------------------------------------------------
@@ -109,6 +108,10 @@ class AsyncioRuntime(Routed):
             return stock.pop() + suffix
         except IndexError:
             return secret() + suffix
+
+    def who(self) -> Hashable:
+        """See ``Runtime``: a task has its result or error, and that the lease, so the task is not kept."""
+        return ref(asyncio.current_task() or self)
 
     def parker(self) -> Parker:
         """See ``Runtime``."""

@@ -139,18 +139,6 @@ class _ThreadParker:
             pass
 
 
-class _Who:
-    """One thread, as it holds and waits. Not its number: the system gives that again to a later thread."""
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = ref(thread)
-
-    def get_name(self) -> str:
-        """Its name; ``""`` once it is gone."""
-        thread = self._thread()
-        return "" if thread is None else thread.name
-
-
 class _Local(threading.local):
     """What belongs to one thread. Each look-up costs as much as a call."""
 
@@ -161,7 +149,7 @@ class _Local(threading.local):
         self.links: dict[Address, Link] = {}
         # What it connects to in other threads.
         self.attempts: dict[Address, Future[Link]] = {}
-        self.who: Hashable = _Who(thread)
+        self.who: Hashable = ref(thread)
         self.suffix: str = whose + part_of_holder(thread.name)
 
 

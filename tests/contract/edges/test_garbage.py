@@ -8,6 +8,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,54 @@ async def test_a_dropped_lease_of_a_task(
         pass
     await asyncio.gather(*waiters)
     assert "garbage-collected" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:.* was never released:ResourceWarning")
+@pytest.mark.parametrize("kind", ["lock", "rlock", "semaphore", "read"])
+async def test_a_task_that_ended_keeps_no_lease(
+    kind: str, aclient: pawlock.AsyncClient, aother: pawlock.AsyncClient
+) -> None:
+    """A task has its result, or its error and so the variables of its frames: nothing of pawlock may keep the task."""
+
+    def lock(client: pawlock.AsyncClient, name: str) -> Any:
+        if kind == "read":
+            shared = client.rwlock(name, ttl=1.0)
+            return shared.read if client is aclient else shared.write
+        options = {"permits": 1} if kind == "semaphore" else {}
+        return getattr(client, kind)(name, ttl=1.0, **options)
+
+    async def fails(name: str) -> None:
+        lease = await lock(aclient, name).acquire()
+        raise ValueError(lease)
+
+    async def leaves(name: str) -> Any:
+        return await lock(aclient, name).acquire()
+
+    async def too_late() -> None:
+        await asyncio.sleep(0.1)
+        raise TimeoutError
+
+    await asyncio.gather(fails("failed"), return_exceptions=True)
+    await asyncio.wait_for(leaves("result"), 5)
+    with pytest.raises(TimeoutError):
+        # One of several came too late: nobody has the lease that another one got.
+        await asyncio.gather(leaves("one of two"), too_late())
+    gc.collect()
+    for name in ("failed", "result", "one of two"):
+        async with lock(aother, name).acquire(timeout=10):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore:.* was never released:ResourceWarning")
+def test_a_thread_that_ended_keeps_no_lease(client: pawlock.Client, other: pawlock.Client) -> None:
+    def fails(name: str) -> None:
+        lease = client.lock(name, ttl=1.0).acquire()
+        raise ValueError(lease)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert isinstance(pool.submit(fails, "pool").exception(), ValueError)
+        with other.lock("pool").acquire(timeout=10):
+            pass
 
 
 def test_clients_that_are_dropped_leave_no_thread_and_no_connection(valkey: Server) -> None:
