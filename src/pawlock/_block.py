@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from abc import abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from pawlock.errors import NotHeld
 
-__all__ = ["Block", "InnerBlock", "Leaving", "Shared", "begun"]
+__all__ = ["Block", "InnerBlock", "Leaving", "Shared", "begun", "present_task"]
 
 X = TypeVar("X")
 
@@ -27,13 +29,15 @@ class Block:
         owner: The object whose block it is.
         frame: Which frame the block is in, by its ``id``. A frame would keep alive what its variables refer to.
         held: What the block has, in a tuple; None before it begins, and once its end has begun.
+        task: Of a block of a thread, the task in which it is, if an event loop runs it.
     """
 
     # Not made by ``__init__``: each block would pay for the call.
-    __slots__ = ("__weakref__", "frame", "held", "owner")
+    __slots__ = ("__weakref__", "frame", "held", "owner", "task")
     owner: Any
     frame: int
     held: tuple[Any] | None
+    task: object
 
     def __call__(
         self,
@@ -43,6 +47,10 @@ class Block:
     ) -> Any:
         """End it: what an object of asyncio returns is to be awaited."""
         return self.owner._leave(self, error)  # noqa: SLF001 - of the class that has this as its end
+
+    def stuck(self) -> bool:
+        """Whether it is in another task of the thread that asks: while that waits, the task cannot leave it."""
+        return self.task is not None and self.task is not present_task()
 
 
 class InnerBlock(Block):
@@ -56,7 +64,14 @@ class InnerBlock(Block):
 
 
 def _none() -> None:
-    """No block begins."""
+    """No block begins; and it is in no task."""
+
+
+def present_task() -> object:
+    """The present task, which is not kept; None where no event loop runs one."""
+    loop = asyncio._get_running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
+    return None if task is None else ref(task)
 
 
 class _Begun(threading.local):
@@ -67,14 +82,21 @@ _begun = _Begun()
 
 
 class Leaving:
-    """``__exit__`` or ``__aexit__`` of a class: another ``Block`` each time that it is asked for."""
+    """``__exit__`` or ``__aexit__`` of a class: another ``Block`` each time that it is asked for.
+
+    Args:
+        task: Says in which task a block of a thread is.
+    """
+
+    def __init__(self, task: Callable[[], object] = _none) -> None:
+        self._task = task
 
     def __get__(self, owner: Any, cls: type) -> Any:
         if owner is None:
             # For an ``ExitStack``, which has no block of its own.
             return _leave_by_hand
         block = Block()
-        block.owner, block.held = owner, None
+        block.owner, block.held, block.task = owner, None, self._task()
         block.frame = id(sys._getframe(1))
         _begun.block = ref(block)
         return block

@@ -1,14 +1,14 @@
 """What happens when a thread or task acquires a name that it already holds.
 
 A plain lock that a thread asks for once more is a deadlock only if nobody else can release it: while the block that it
-began with is on the caller's own stack. Otherwise it may be released elsewhere, as by a thread pool that runs the two
-halves of a generator in two threads: the call waits.
+began with is on the caller's own stack, or in a task of the event loop that this call blocks. Otherwise it may be
+released elsewhere, as by a thread pool that runs the two halves of a generator in two threads: the call waits.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pawlock.core.lease import HeldLease
 from pawlock.errors import DeadlockDetected
@@ -37,16 +37,22 @@ def taken_again(engine: Engine, plan: Plan, mine: Hold, attempt: Attempt) -> Hel
             # The outer section lost its lease: counting on would hide it from the inner one.
             raise lease.lost_error()
         return None
-    if plan.reentrant and mine.primitive.covers(plan.primitive):
+    block = lease.block() if lease.block is not None else None
+    modes = getattr(mine.primitive, "mode", "x"), getattr(plan.primitive, "mode", "x")
+    # Of two readers neither waits.
+    stuck = block is not None and "x" in modes and block.stuck()
+    if plan.reentrant and mine.primitive.covers(plan.primitive) and not stuck:
         with engine.guard:
             if lease.released:
                 return None
             lease.levels += 1
             attempt.lease, attempt.again = lease, True
         return lease
-    if attempt.wait and _in_block_of(lease):
+    if attempt.wait and block is not None and ((inside := _is_on_stack(block)) or block.task is not None):
+        here = f"called inside the block that holds it, and would wait for itself: {plan.primitive.advice}"
+        blocks = "blocks the event loop that is to leave the block of it: use pawlock.connect_async()"
         raise DeadlockDetected(
-            f"acquire {name!r}: called inside the block that holds it, and would wait for itself: {plan.primitive.advice}",
+            f"acquire {name!r}: {here if inside else blocks}",
             name=name,
             holder=mine.token.partition("@")[2],
             cycle=(name, name),
@@ -54,12 +60,8 @@ def taken_again(engine: Engine, plan: Plan, mine: Hold, attempt: Attempt) -> Hel
     return None
 
 
-def _in_block_of(lease: HeldLease) -> bool:
-    """Whether the caller's stack has the frame of the block that ends a lease."""
-    block = lease.block() if lease.block is not None else None
-    if block is None:
-        # A later frame may have the ``id`` of the frame that it was in.
-        return False
+def _is_on_stack(block: Any) -> bool:
+    """Whether the caller's stack has the frame of a block that has not ended: a later one may have the same ``id``."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and id(frame) != block.frame:
         frame = frame.f_back

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from pawlock._block import Block, InnerBlock, Leaving, Shared, begun
+from pawlock._block import Block, InnerBlock, Leaving, Shared, begun, present_task
 from pawlock._inside import engine_of
 from pawlock.core.base_lease import BaseLease
 from pawlock.core.lease import HeldLease, Losable, abandon, end_block
@@ -41,7 +41,7 @@ class Ended:
             self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> None: ...
     else:
-        __exit__ = Leaving()
+        __exit__ = Leaving(present_task)
 
     @abstractmethod
     def _leave(self, block: Block | None, error: BaseException | None, /) -> None:

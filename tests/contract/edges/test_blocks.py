@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -274,6 +275,67 @@ def test_a_block_under_the_loop_of_its_thread_is_on_the_stack(client: pawlock.Cl
 
     with client.lock("n"), pytest.warns(RuntimeWarning, match="blocks this event loop"):
         asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore:a sync pawlock client blocks this event loop")
+async def test_a_lock_of_threads_is_refused_in_the_loop_whose_task_is_in_its_block(
+    client: pawlock.Client, valkey: Server
+) -> None:
+    """Nobody else can leave that block. Two tasks are not one owner: an ``rlock`` is refused as well."""
+    lock, shared, both = client.lock("n"), client.rwlock("n"), asyncio.Barrier(2)
+
+    @contextlib.contextmanager
+    def entered(lock: Any) -> Generator[None, None, None]:
+        with lock:
+            yield
+
+    async def write(begin: Callable[[], Any]) -> None:
+        with begin():
+            await asyncio.sleep(0.05)
+
+    async def read() -> None:
+        with shared.read:
+            await both.wait()
+
+    kinds = (lock, client.rlock("n"), client.fair_lock("n"), client.multi_lock(NAMES), shared.write)
+    for kind in kinds:
+        begins: tuple[Callable[[], Any], ...] = (
+            partial(lambda kind: kind, kind),
+            partial(entered, kind),
+            kind.acquire,
+        )
+        for begin in begins:
+            first, second = await asyncio.gather(write(begin), write(begin), return_exceptions=True)
+            assert first is None
+            assert isinstance(second, pawlock.DeadlockDetected)
+            assert "blocks the event loop" in str(second)
+    await asyncio.gather(read(), read())
+    with client.rlock("n"), entered(client.rlock("n")), client.rlock("n"):
+        pass
+    with entered(lock):
+        refused(lock)
+    assert free(valkey, "n")
+
+
+@pytest.mark.filterwarnings("ignore:a sync pawlock client blocks this event loop")
+async def test_a_lock_of_threads_waits_in_a_loop_for_what_other_threads_release(
+    client: pawlock.Client,
+) -> None:
+    lock = client.lock("n", timeout=10)
+    lease = lock.acquire()
+
+    def release() -> None:
+        time.sleep(0.1)
+        lease.release()
+
+    def wait() -> None:
+        with lock:
+            pass
+
+    with started_threads(release), lock:
+        waiting = asyncio.create_task(asyncio.to_thread(wait))
+        await asyncio.sleep(0.1)
+    await waiting
 
 
 class ByHand:
