@@ -256,24 +256,27 @@ class HeldLease(LeaseRecord):
     def lost_error(self) -> LeaseLost:
         """The error of a lease that is not held any more."""
         if self.released and not self.lost:
-            return LeaseLost(
-                f"the lease of {self.name!r} was released", name=self.name, reason=LossReason.CLOSED
-            )
-        if self.inert():
-            text = f"the lease of {self.name!r} belongs to the parent process; a fork does not inherit it"
-            return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
-        return self.loss()
+            ended = "was released"
+        elif self.inert():
+            ended = "belongs to the parent process; a fork does not inherit it"
+        else:
+            return self.loss()
+        return LeaseLost(f"the lease of {self.name!r} {ended}", name=self.name, reason=LossReason.CLOSED)
 
     def not_held(self, doing: str) -> NotHeld:
         """The error of who wants something done with a lease that is not held any more."""
         return NotHeld(f"{doing} {self.name!r}: {self.lost_error().text}", name=self.name, operation=doing)
 
-    def loss(self) -> LeaseLost:
-        """The error of a lease that is lost."""
+    def loss(self, of: str = "") -> LeaseLost:
+        """The error of a lease that is lost; ``of`` says of what it is a part."""
         # None: another thread noticed it by the clock before the event loop of the lease recorded why.
         reason = self.hold.reason or self.hold.loss_reason()
-        text = f"the lease of {self.name!r} is lost ({reason}); fencing token {self.fence}"
-        return LeaseLost(text, name=self.name, reason=reason)
+        text = f"{of}the lease of {self.name!r} is lost ({reason}); fencing token {self.fence}"
+        error = LeaseLost(text, name=self.name, reason=reason)
+        if self.hold.trouble and reason is self.hold.primitive.unheard:
+            # Not in the text, which `pawlock serve` answers with: the server's words may have its address.
+            error.add_note(f"the last renewal that failed: {self.hold.trouble}")
+        return error
 
     def __repr__(self) -> str:
         return f"<lease of {self.name!r} {self.state} fence={self.fence}>"

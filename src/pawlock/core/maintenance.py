@@ -312,7 +312,7 @@ def _failed(engine: Engine, hold: Hold, fault: Fault) -> None:
     now = engine.background.now()
     if engine.expired(hold, now) or not engine.suspect(hold):
         return
-    name = hold.primitive.name
+    name, hold.trouble = hold.primitive.name, fault.text
     level = logging.WARNING if hold.failures == 1 else logging.DEBUG
     # Not here: the loop may be blocked in a handler of the log, which is locked then.
     engine.runtime.run_in_owner(partial(

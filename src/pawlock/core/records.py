@@ -104,6 +104,7 @@ class Hold:
         epoch: The client's epoch in which it was granted: one of an older epoch is the parent's of a fork.
         rhythm: When it is renewed, and for how long.
         failures: How many renewals in a row got no answer.
+        trouble: Why the last of these failed.
         queue: The local queue in which it has a turn; None: in none.
         bucket: Where the renewal schedule keeps it.
         unanswered: True if a request of the token got no reply: a late copy may come, so its leave needs a tombstone.
@@ -125,6 +126,7 @@ class Hold:
     bucket: OrderedDict[Hold, float] | None = None
     unsure: tuple[type[PawlockError], str] = (BackendUnavailable, "")
     failures: int = 0
+    trouble: str = ""
     who: object = None
     lease: ref[LeaseRecord] | None = None
     user: object = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import pawlock
-from tests.faults.rig import Api, Client, until
+from tests.faults.rig import Api, Client, Lease, until
 from tests.support.servers import Server
 
 
@@ -142,3 +142,23 @@ def test_a_provider_that_fails_keeps_its_words(server: Server, api: Api) -> None
         client.lock("n", unavailable_after=0.1).acquire()
     assert "token" not in str(caught.value)
     assert "vault" not in repr(vars(caught.value))
+
+
+def test_a_lease_that_a_changed_password_ends_says_so(server: Server, api: Api) -> None:
+    """With the words of the server, also as a part of several; and without the password."""
+    client = api.connect(server.url, username="worker", password="first-s3cret")
+    leases = [
+        client.lock("n", ttl=0.9).acquire(),
+        Lease(api, api.run(lambda: client.raw.semaphore("n", permits=2, ttl=0.9).acquire())),
+        Lease(api, api.run(lambda: client.raw.multi_lock(["a", "b"], ttl=0.9).acquire())),
+    ]
+    admin(server, "first-s3cret", "ACL", "SETUSER", "worker", "resetpass", ">second-s3cret")
+    admin(server, "second-s3cret", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    admin(server, "second-s3cret", "CLIENT", "KILL", "TYPE", "pubsub")
+    for lease in leases:
+        until(lambda lease=lease: lease.reason == "unreachable", what="the loss")
+        with pytest.raises(pawlock.LeaseLost) as caught:
+            lease.check()
+        assert "WRONGPASS" not in str(caught.value)
+        assert "WRONGPASS" in "".join(caught.value.__notes__)
+        assert "s3cret" not in "".join(traceback.format_exception(caught.value))

@@ -128,8 +128,7 @@ class HeldMultiLease:
         lost = [lease for lease in self.leases if lease.state is LeaseState.LOST]
         text = f"the lease of {self.name!r} is lost"
         if lost:
-            loss = lost[0].loss()
-            return LeaseLost(f"{text}: {loss.text}", name=lost[0].name, reason=loss.reason)
+            return lost[0].loss(f"{text}: ")
         return LeaseLost(text, name=self.name, reason=LossReason.CLOSED)
 
 
