@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -157,3 +158,33 @@ def test_the_end_of_a_lease_waits_for_no_connect(proxy: Proxy, api: str) -> None
         assert until(lambda: client.counter("lost_expired"), 5) < pace() * 3.5
         assert lease.reason == "expired"
         proxy.blackhole(on=False)
+
+
+@each_api
+def test_a_name_server_that_hangs_delays_no_report_of_a_loss(
+    proxy: Proxy, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing bounds a lookup in the calling thread; a task goes on at its timeout, and all learn of a loss in time."""
+    look_up, hangs, name = socket.getaddrinfo, threading.Event(), "locks.example.org"
+
+    def slow(host: Any, *args: Any, **kwargs: Any) -> Any:
+        if host == name and hangs.is_set():
+            time.sleep(3)
+            raise socket.gaierror(-3, "Temporary failure in name resolution")
+        return look_up("127.0.0.1" if host == name else host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with Api(api) as chosen:
+        client = chosen.connect(f"redis://{name}:{proxy.port}")
+        lease = client.lock("names1", ttl=1.0).acquire()
+        hangs.set()
+        proxy.refuse()
+        proxy.reset_all()
+        began = time.monotonic()
+        waits = client.lock("names2").start(timeout=0.5)
+        assert until(lambda: lease.reason, what="the loss") < pace() * 1.4
+        with pytest.raises(pawlock.BackendUnavailable):
+            waits.result(20)
+        if chosen.is_async:
+            assert time.monotonic() - began < pace() * 2.5
+        hangs.clear()
