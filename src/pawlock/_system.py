@@ -24,6 +24,7 @@ __all__ = [
     "SOCKET",
     "TIMED",
     "check_greenlets",
+    "greenlet_error",
     "monotonic",
     "now",
     "poll",
@@ -99,16 +100,27 @@ TIMED: type[socket.socket] | None = (
 _CURE = "patch before anything else is imported: from gevent import monkey; monkey.patch_all()"
 
 
+def greenlet_error() -> NotSupported | None:
+    """Why greenlets cannot be told from one another; None where they can, and where others have replaced sockets.
+
+    That is what test tools do which forbid connections, and proxies.
+    """
+    found = (LOCAL, threading.local, SOCKET, socket.socket)
+    local, local_now, sock, sock_now = [one.__module__.partition(".")[0] for one in found]
+    if "eventlet" in (local, local_now, sock, sock_now):
+        return NotSupported("pawlock does not run under eventlet: use threads, gevent or asyncio")
+    if local_now == "gevent" != local or sock_now == "gevent" != sock:
+        return NotSupported(f"gevent has patched threads or sockets after pawlock had been used: {_CURE}")
+    if sock == "gevent" != local:
+        return NotSupported(f"gevent has patched sockets, but not threads: {_CURE}")
+    return None
+
+
 def check_greenlets() -> None:
     """Refuse greenlets that pawlock would take for one thread, and let in together.
 
     Raises:
         NotSupported: gevent has patched after pawlock was used, or not the threads; or it is eventlet.
     """
-    names = {found.__module__.partition(".")[0] for found in (LOCAL, threading.local, SOCKET, socket.socket)}
-    if "eventlet" in names:
-        raise NotSupported("pawlock does not run under eventlet: use threads, gevent or asyncio")
-    if threading.local is not LOCAL or socket.socket is not SOCKET:
-        raise NotSupported(f"gevent has patched threads or sockets after pawlock had been used: {_CURE}")
-    if "gevent" in names and LOCAL.__module__.partition(".")[0] != "gevent":
-        raise NotSupported(f"gevent has patched sockets, but not threads: {_CURE}")
+    if error := greenlet_error():
+        raise error

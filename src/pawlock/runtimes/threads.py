@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
-from pawlock._system import LOCAL, SOCKET, check_greenlets, monotonic, sleep
+from pawlock._system import LOCAL, SOCKET, greenlet_error, monotonic, sleep
 from pawlock._warn import warn
 from pawlock.core.names import part_of_holder
 from pawlock.core.outcomes import Outcome
@@ -58,11 +58,12 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         NotSupported: Greenlets would count as one thread.
     """
     inside = _gate.operation
-    late = threading.local is not LOCAL or socket.socket is not SOCKET
+    late = greenlet_error() if threading.local is not LOCAL or socket.socket is not SOCKET else None
     if late or (inside is not None and inside.cr_running):
         operation.close()
-        check_greenlets()
-        raise Reentered("called from a signal handler on top of a pawlock call: set an event, or raise")
+        raise late or Reentered(
+            "called from a signal handler on top of a pawlock call: set an event, or raise"
+        )
     _gate.operation = operation
     try:
         operation.send(None)

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import importlib.util
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -286,3 +287,19 @@ def test_what_is_not_a_client() -> None:
     for connect, (what, make_it, error, word) in product((pawlock.connect, pawlock.connect_async), _bad()):
         with pytest.raises(error, match=word):
             pytest.fail(f"{what}: {connect(make_it())!r} was made")
+
+
+def test_sockets_that_a_test_tool_replaced_are_no_greenlets(
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pytest-socket does, and PySocks for a proxy, after pawlock was used."""
+
+    class Guarded(socket.socket):
+        pass
+
+    with pawlock.connect(valkey.url) as client:
+        client.lock("guarded").acquire().release()
+        monkeypatch.setattr(socket, "socket", Guarded)
+        client.lock("guarded").acquire().release()
+        with pawlock.connect(valkey.url) as other:
+            other.lock("guarded").acquire().release()
