@@ -151,6 +151,7 @@ def test_with_the_keyboard_alone(instance: Instance, server: Server, tmp_path: P
             lease.release()
 
 
+ROWS = "document.querySelectorAll('#rows tr').length"
 SNAPSHOT = """(() => { stream.abort();
 const now = Date.now() / 1000;
 const one = (name, age, waiters) => ({name, kind: 'lock', held: true, holder: 'vm:1/worker', foreign: false,
@@ -189,6 +190,11 @@ def test_the_oldest_comes_first_and_names_are_read_by_themselves(instance: Insta
             "[...document.querySelectorAll('.short')].map((one) => [one.textContent, one.title])[0]"
         )
         assert fence == ["…562340", "fencing token 1795864048562340"]
+        page.run("const few = locks; locks = Array(301).fill(few[0]); draw(); true")
+        assert page.run(ROWS) == 300
+        assert page.run("document.getElementById('count').innerText").endswith("; the first 300 are shown")
+        page.run("locks = few; draw(); true")
+        assert page.run(ROWS) == 3
         assert "1795864048562340" not in page.run("document.getElementById('recent').innerText")
         assert page.run("getComputedStyle(document.querySelector('#rows bdi')).unicodeBidi") == "isolate"
         text = page.run("document.body.innerText")
@@ -212,14 +218,14 @@ def test_the_oldest_comes_first_and_names_are_read_by_themselves(instance: Insta
 
 
 def test_all_holders_are_shown_and_no_word_is_broken(instance: Instance, tmp_path: Path) -> None:
-    for holder in ("a", "b", "c"):
-        instance.acquire("pool", "semaphore", permits=4, ttl=60, holder=f"worker-{holder}")
+    for holder in ("a", "b", "c", "a"):
+        instance.acquire("pool", "semaphore", permits=5, ttl=60, holder=f"worker-{holder}")
     instance.acquire("tenant/42/" + "long-name-" * 9, ttl=60)
     with Browser(tmp_path / "profile") as page:
         page.shape("light", 1366)
         page.open(instance.address)
         page.run(LOGIN % instance.tokens.secrets["admin"])
-        page.until("document.getElementById('rows').innerText.includes('and 2 more')")
+        page.until("document.getElementById('rows').innerText.includes('and 3 more')")
         heads = page.run("[...document.querySelectorAll('th')].map((head) => head.clientHeight)")
         assert max(heads) < 40, "one line each"
         page.shape("dark", 390)
@@ -232,9 +238,46 @@ def test_all_holders_are_shown_and_no_word_is_broken(instance: Instance, tmp_pat
         page.run(
             "[...document.querySelectorAll('#rows a')].find((a) => a.textContent === 'pool').click(); true"
         )
-        page.until("document.getElementById('facts').textContent.includes('3 of 4 in use')")
+        page.until("document.getElementById('facts').textContent.includes('4 of 5 in use')")
         facts = page.run("document.getElementById('facts').innerText")
         assert all(f"worker-{holder}" in facts for holder in "abc")
+        page.run("document.getElementById('force').click(); true")
+        whose = page.run("[...document.getElementById('whom').options].map((one) => one.textContent)")
+        assert whose[0] == "all 4"
+        said = [
+            f"worker-{holder}:http/admin{times}"
+            for holder, times in (("a", " (2 times)"), ("b", ""), ("c", ""))
+        ]
+        assert sorted(whose[1:]) == said
+        assert page.run("document.activeElement.id") == "reason"
+
+
+def test_nothing_is_drawn_anew_under_a_finger_or_a_selection(instance: Instance, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        instance.acquire(name, ttl=60, holder="worker-1")
+    state = "document.getElementById('state').textContent"
+    with Browser(tmp_path / "profile") as page:
+        page.open(instance.address)
+        page.run(LOGIN % instance.tokens.secrets["admin"])
+        page.until("document.querySelectorAll('#rows tr').length === 2")
+        page.run("getSelection().selectAllChildren(document.querySelector('#rows [data-what=Holder]')); true")
+        page.until(f"{state}.endsWith(': text is selected')")
+        page.run("new Promise((done) => setTimeout(() => done(true), 2200))")
+        assert page.run("getSelection().toString()").startswith("worker-1")
+        page.run("getSelection().removeAllRanges(); true")
+        page.until(f"{state}.startsWith('live')")
+        # A click that takes longer than there is between two pictures.
+        x, y = page.run(
+            "(({x, y}) => [x + 3, y + 3])(document.querySelector('#rows a').getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            page.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+            page.run("new Promise((done) => setTimeout(() => done(true), 1500))")
+        assert "name=a" in page.run("location.search")
+        page.until("document.getElementById('facts').innerText.includes('worker-1')")
+        # Nothing came for as long as three pictures take.
+        page.run("stream.abort(); gap = 1; heardAt = Date.now() - 6500; drawState(); true")
+        assert "sends nothing any more" in page.run("document.getElementById('outage').innerText")
 
 
 WIDTHS = "[...document.querySelectorAll('th')].map((head) => Math.round(head.getBoundingClientRect().width))"
@@ -259,7 +302,7 @@ def test_an_outage_is_red_and_over_with_the_next_picture(tokens: Tokens, tmp_pat
             assert "The lock server did not respond" in said
             assert str(server.port) not in said
             assert page.run("document.getElementById('state').textContent") == "not live"
-            assert float(page.run("getComputedStyle(document.querySelector('table')).opacity")) < 0.6
+            assert float(page.run("getComputedStyle(document.querySelector('table')).opacity")) < 0.7
             assert page.run("document.querySelectorAll('#rows tr').length") == 1
             server.restart(keep_data=False)
             page.until("document.getElementById('outage').hidden")
@@ -289,7 +332,11 @@ def test_every_kind_is_looked_at_and_taken_away(instance: Instance, server: Serv
         page.run(LOGIN % instance.tokens.secrets["admin"])
         page.until(f"document.querySelectorAll('#rows tr').length === {len(taken)}")
         for left, kind in enumerate(reversed(taken)):
-            page.run(f"setView({{ kind: '{kind}', name: 'job' }}, true); true")
+            # What was shown of another kind goes at once, and so does its button.
+            shown = (
+                f"setView({{ kind: '{kind}', name: 'job' }}, true); document.getElementById('force').hidden"
+            )
+            assert page.run(shown) is True
             page.until(f"document.getElementById('facts').innerText.includes('{kind}')")
             page.until("!document.getElementById('force').hidden")
             page.run(

@@ -161,12 +161,12 @@ def as_seconds(least: float = 0.0, most: float = sys.float_info.max) -> Callable
 
 
 @contextlib.contextmanager
-def client_of(given: Mapping[str, Any]) -> Generator[Client]:
-    """A client of the server that the options name; closed at the end, within 2 seconds."""
+def client_of(given: Mapping[str, Any], **options: Any) -> Generator[Client]:
+    """A client of the server that the options name, with options of its own; closed at the end, within 2 seconds."""
     raise_on_signals()
     import pawlock
 
-    client = pawlock.connect(given["url"], namespace=given["namespace"])
+    client = pawlock.connect(given["url"], namespace=given["namespace"], **options)
     try:
         yield client
     finally:

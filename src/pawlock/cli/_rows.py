@@ -11,10 +11,10 @@ from pawlock.cli._common import age_of, duration, holder_of, readable
 if TYPE_CHECKING:
     from pawlock import LockInfo
 
-__all__ = ["COLUMNS", "ORDERS", "cells", "ordered", "table"]
+__all__ = ["COLUMNS", "ORDERS", "RIGHT", "cells", "ordered", "table"]
 
 COLUMNS = ("NAME", "KIND", "HOLDER", "AGE", "TTL LEFT", "WAITERS", "WAIT", "FENCE")
-_RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS", "WAIT"}
+RIGHT = {"AGE", "TTL LEFT", "FENCE", "WAITERS", "WAIT"}
 _WIDEST = 60
 
 # Each begins with what matters most; of equals, the name decides.
@@ -56,7 +56,7 @@ def table(rows: Sequence[Sequence[str]], columns: Sequence[str] = COLUMNS) -> li
     lines: list[str] = []
     for row in everything:
         parts = [
-            text.rjust(width) if head in _RIGHT else text.ljust(width)
+            text.rjust(width) if head in RIGHT else text.ljust(width)
             for head, text, width in zip(columns, row, widths, strict=True)
         ]
         lines.append("  ".join(parts).rstrip())

@@ -22,10 +22,11 @@ from pawlock.cli._common import (
     server_options,
     write,
 )
-from pawlock.cli._rows import COLUMNS, ORDERS, cells, ordered, table
+from pawlock.cli._rows import COLUMNS, ORDERS, RIGHT, cells, ordered, table
 from pawlock.cli.exits import Exit, say
 
 if TYPE_CHECKING:
+    from rich.console import ConsoleDimensions
     from rich.table import Table
 
     from pawlock import Client, LockInfo
@@ -34,6 +35,15 @@ __all__ = ["top"]
 
 _LONG = 60.0
 """Seconds after which a wait is to be seen from afar; see the alert PawlockServiceLongWait."""
+
+_PATIENCE = 2.0
+"""How long what stands at a terminal may be old, and not say so: the server is asked again anyway."""
+
+_LOUD = "bold red"
+_ROOM = 36
+"""Columns that names and holders need before the remaining TTL and the kind have theirs."""
+
+_WIDEST, _WIDEST_HOLDER = 60, 32
 
 _EXAMPLES = """\b
 Examples:
@@ -77,8 +87,9 @@ Each refresh scans all keys of the server, a thousand at a time; with many keys,
 def top(**given: Any) -> int:
     """Show held locks live, until Ctrl-C: holders, ages, remaining TTLs, waiters."""
     terminal = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    with client_of(given) as client:
-        if terminal and not given["as_json"] and not given["count"]:
+    live = terminal and not given["as_json"] and not given["count"]
+    with client_of(given, **({"unavailable_after": _PATIENCE} if live else {})) as client:
+        if live:
             return _show(client, given)
         left = given["count"] or (0 if given["as_json"] else 1)
         while True:
@@ -113,37 +124,64 @@ def _show(client: Client, given: Mapping[str, Any]) -> int:
     from pawlock import PawlockError
 
     infos: Sequence[LockInfo] = ()
+    rows: Sequence[Mapping[str, str]] = ()
     answered = time.monotonic()
     with Live(screen=True, auto_refresh=False) as live:
         while True:
             began = time.monotonic()
             try:
-                infos, trouble, answered = client.locks(), "", time.monotonic()
+                infos, trouble, answered = _rows(client.locks(), given), "", time.monotonic()
+                # As text: during an outage it is shown as it was then.
+                rows = [dict(zip(COLUMNS, cells(info), strict=True)) for info in infos]
             except PawlockError as error:
                 began = time.monotonic()  # that took no time of the server's
-                trouble = f"{error} (last answer {began - answered:.0f} s ago)"
-            live.update(_table(_rows(infos, given), trouble, live.console.height), refresh=True)
+                trouble = f"last answer {began - answered:.0f} s ago: {error}"
+            live.update(_table(infos, rows, trouble, live.console.size), refresh=True)
             _pause(given, began)
 
 
-def _table(infos: Sequence[LockInfo], trouble: str, height: int) -> Table:
+def _widths(width: int) -> dict[str, int]:
+    """The columns that a terminal has room for, the same at each refresh whatever is in them.
+
+    The fence says nothing here, and is as wide as what does: `pawlock show` has it.
+    """
+    widths = {"NAME": 0, "WAIT": 7, "WAITERS": 7, "HOLDER": 0, "AGE": 7, "TTL LEFT": 8, "KIND": 9}
+    room = 0
+    for least in ("", "TTL LEFT", "KIND"):
+        widths.pop(least, None)
+        room = width - sum(widths.values()) - 2 * (len(widths) - 1)
+        if room >= _ROOM:
+            break
+    holder = min(room // 2, _WIDEST_HOLDER)
+    return {**widths, "NAME": min(room - holder, _WIDEST), "HOLDER": holder}
+
+
+def _table(
+    infos: Sequence[LockInfo], rows: Sequence[Mapping[str, str]], trouble: str, size: ConsoleDimensions
+) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     waiting = sum(info.waiting for info in infos)
     longest = max((info.longest_wait or 0.0 for info in infos), default=0.0)
-    most = f", for up to {duration(longest)}" if waiting else ""
-    title = trouble or f"pawlock top: {len(infos)} held, {waiting} waiting{most}; Ctrl-C quits"
-    loud = "bold red" if trouble or longest >= _LONG else ""
-    made = Table(title=Text(" ".join(title.split()), loud), title_justify="left", box=None, pad_edge=False)
-    # The fence says nothing here, and is as wide as what does: `pawlock show` has it.
-    shown = infos[: max(height - 2, 1)]
-    rows = [cells(info)[:-1] for info in shown]
-    for at, column in enumerate(COLUMNS[:-1]):
-        # On a narrow terminal names are cut, numbers never.
-        right = column not in {"NAME", "KIND", "HOLDER"}
-        least = max(len(row[at]) for row in (COLUMNS, *rows)) if right else None
-        made.add_column(column, justify="right" if right else "left", no_wrap=True, min_width=least)
-    for info, row in zip(shown, rows, strict=True):
-        made.add_row(*map(Text, row), style="red" if (info.longest_wait or 0.0) >= _LONG else "")
+    most = f", longest {duration(longest)}" if waiting else ""
+    title = " ".join(trouble.split()) or f"{len(infos)} held, {waiting} waiting{most}; Ctrl-C quits"
+    line = Text(title, _LOUD if trouble or longest >= _LONG else "")
+    line.truncate(size.width, overflow="ellipsis")
+    made = Table(title=line, title_justify="left", title_style="", box=None, pad_edge=False)
+    columns = _widths(size.width)
+    for name, width in columns.items():
+        made.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=True, width=width)
+    shown = min(len(rows), max(size.height - 2, 1))
+    for info, row in zip(infos[:shown], rows, strict=False):
+        style = "dim" if trouble else _LOUD if (info.longest_wait or 0.0) >= _LONG else ""
+        text = {**row, "HOLDER": _cut(row["HOLDER"], columns["HOLDER"])}
+        made.add_row(*(Text(text[name]) for name in columns), style=style)
     return made
+
+
+def _cut(holder: str, width: int) -> str:
+    """The name of a holder is cut, and not how many more there are."""
+    who, plus, more = holder.rpartition(" +")
+    room = width - len(plus + more)
+    return holder if len(holder) <= width or not more.isdecimal() else f"{who[: room - 1]}…{plus}{more}"

@@ -6,6 +6,7 @@ let may = [];
 let locks = [];
 let recent = [];
 let paused = false;
+let pressed = false;
 let stream = null;
 let audit = [];
 // How far this machine's clock is from the service's, in seconds.
@@ -19,10 +20,16 @@ let gap = 0;
 const SHOWN = 120;
 // Seconds: who waits so long behind one holder waits for something that is stuck; see the alert of the same name.
 const LONG = 60;
-const SILENT = 15;
+// Rows: thousands take a second to draw, every second.
+const MOST = 300;
+// Three pictures that do not come; how far they are apart is not known before the second.
+const silence = () => 3 * Math.max(2, gap || 6);
 // Of each name that had waiters lately: how many, at each picture of the last two minutes.
 const crowds = new Map();
 const at = (id) => document.getElementById(id);
+// What is drawn anew under a finger takes the click with it, and the text that somebody selects to copy it.
+const selecting = () => !getSelection().isCollapsed;
+const frozen = () => paused || pressed || selecting();
 
 // The shown lock is in the URL, so that it can be sent to somebody; the token never is.
 const view = () => new URLSearchParams(location.search);
@@ -68,7 +75,7 @@ const clock = (moment) => new Date(moment * 1000).toLocaleTimeString(undefined, 
 const ageOf = (lock) => {
   const since = lock.since ?? lock.seen_since ?? null;
   // Of a picture that is old: as it was then.
-  return since === null ? null : Math.max(0, (trouble || paused ? seenAt : Date.now()) / 1000 - ahead - since);
+  return since === null ? null : Math.max(0, (trouble || frozen() ? seenAt : Date.now()) / 1000 - ahead - since);
 };
 const waitOf = (lock) => lock.longest_wait ?? 0;
 const waitersOf = (lock) => lock.waiting ?? lock.queue_length;
@@ -147,14 +154,15 @@ function drawWorst() {
 }
 // What is shown, and whether it is still true.
 function drawState() {
-  const silent = heardAt && (Date.now() - heardAt) / 1000 > Math.max(SILENT, 3 * gap);
+  const silent = heardAt && (Date.now() - heardAt) / 1000 > silence();
   const why = !token ? "" : trouble || (silent ? "The service sends nothing any more." : "");
   const old = seenAt ? `What is shown is ${duration((Date.now() - seenAt) / 1000)} old, of ${clock(seenAt / 1000)}.` : "";
   at("outage").hidden = !why;
   if (at("outage-why").textContent !== why) at("outage-why").textContent = why;
   at("outage-age").textContent = old;
   document.body.classList.toggle("stale", Boolean(why));
-  const state = !token ? "not connected" : why ? "not live" : paused ? `paused: ${old}` : seenAt ? `live: ${namespace}` : "connecting";
+  const state = !token ? "not connected" : why ? "not live"
+    : paused || selecting() ? `paused at ${clock(seenAt / 1000)}${paused ? "" : ": text is selected"}` : seenAt ? `live: ${namespace}` : "connecting";
   if (at("state").textContent !== state) at("state").textContent = state;
 }
 setInterval(drawState, 1000);
@@ -163,11 +171,12 @@ function drawAll() {
   const found = chosen();
   const focused = document.activeElement && document.activeElement.getAttribute("href");
   drawWorst();
-  at("rows").replaceChildren(...found.map(row));
+  at("rows").replaceChildren(...found.slice(0, MOST).map(row));
   if (focused) {
     for (const link of at("rows").querySelectorAll("a")) if (link.getAttribute("href") === focused) link.focus();
   }
-  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${seenAt ? `, at ${clock(seenAt / 1000)}` : ""}`;
+  const cut = found.length > MOST ? `; the first ${MOST} are shown` : "";
+  at("count").textContent = `${found.length} of ${locks.length} held locks in ${visible(namespace)}${seenAt ? `, at ${clock(seenAt / 1000)}` : ""}${cut}`;
   list("recent", recent.slice(-20).reverse().map(changeLine));
   tellAudit("audit", audit);
 }
@@ -192,19 +201,29 @@ function noteCrowds() {
   }
 }
 
+// What the page of a lock shows; nothing of one stays there under the name of the next.
+let drawn = "";
+function begin(key, name) {
+  drawn = key;
+  at("title").replaceChildren(own(name));
+  at("one-problem").textContent = "";
+  at("one-body").hidden = at("force").hidden = true;
+}
 async function drawOne(kind, name) {
+  const key = `${kind} ${name}`;
+  if (drawn !== key) begin(key, name);
   const listed = locks.find((lock) => lock.kind === kind && lock.name === name);
   let lock = listed;
   try {
     lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
     if (listed) for (const what of ["since", "seen_since"]) lock[what] = listed[what];
   } catch (error) {
-    at("one-problem").textContent = error.message;
+    if (drawn === key) at("one-problem").textContent = error.message;
     return;
   }
+  if (drawn !== key) return;
   at("one-problem").textContent = "";
-  if (view().get("name") !== name) return;
-  at("title").replaceChildren(own(name));
+  at("one-body").hidden = false;
   const several = lock.holders.length > 1;
   held = lock.holders;
   const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
@@ -216,19 +235,21 @@ async function drawOne(kind, name) {
     ...(lock.limit ? { Permits: `${lock.used} of ${lock.limit} in use` } : {}),
     Since: ageOf(lock) === null || !lock.held ? "–"
       : `${clock(lock.since ?? lock.seen_since)} (${duration(ageOf(lock))})`,
-    "TTL left": duration(lock.ttl_left), "Fencing token": lock.fence ?? "–",
+    "TTL left": lock.held ? duration(lock.ttl_left) : "–", "Fencing token": lock.fence ?? "–",
   };
   at("facts").classList.toggle("long", waitOf(lock) >= LONG);
-  at("facts").replaceChildren(...Object.entries(facts).flatMap(([key, value]) => [element("dt", key), element("dd", visible(value))]));
+  at("facts").replaceChildren(...Object.entries(facts).flatMap(([what, value]) => [element("dt", what), element("dd", visible(value))]));
   const inside = waitersOf(lock) - lock.queue_length;
   const queue = lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`));
-  if (inside) queue.push(item(`${inside} inside these clients, behind their holder or waiter`));
+  if (inside) {
+    queue.push(element("li", `${queue.length ? "and " : ""}${inside} inside clients, behind the holder or waiter of each`, { class: "none" }));
+  }
   at("queue").replaceChildren(...queue);
   at("queue").hidden = !queue.length;
   at("nobody").hidden = Boolean(queue.length);
   const seen = recent.filter((one) => one.name === name && one.kind === kind).reverse();
   list("changes", seen.map(changeLine));
-  plot(crowds.get(`${kind} ${name}`) || []);
+  plot(crowds.get(key) || []);
   tellAudit("one-audit", audit.filter((one) => one.name === name));
   at("force").hidden = !(may.includes("force") && lock.held);
 }
@@ -294,7 +315,7 @@ function take(part) {
   heardAt = Date.now();
   trouble = kind[1] === "trouble" ? `${answer.detail[0].toUpperCase()}${answer.detail.slice(1)}.` : "";
   drawState();
-  if (trouble || paused) return;
+  if (trouble || frozen()) return;
   ({ locks, recent } = answer);
   seenAt = heardAt;
   ahead = Date.now() / 1000 - answer.now;
@@ -314,7 +335,7 @@ async function enter(wanted) {
   recent = [];
   audit = [];
   crowds.clear();
-  trouble = "";
+  trouble = drawn = "";
   seenAt = heardAt = 0;
   try {
     const answer = await (await ask(`/v1/whoami?namespace=${encodeURIComponent(namespace)}`)).json();
@@ -364,7 +385,10 @@ let held = [];
 at("force").addEventListener("click", () => {
   doomed = { kind: view().get("kind") || "lock", name: view().get("name") };
   at("sure-text").replaceChildren(own(doomed.name), ` in ${visible(namespace)}: the previous holder keeps running until it notices; its fencing token becomes stale.`);
-  at("whom").replaceChildren(element("option", "all", { value: "" }), ...held.map((one) => element("option", visible(one.holder), { value: one.holder })));
+  const each = new Map();
+  for (const { holder } of held) each.set(holder, (each.get(holder) || 0) + 1);
+  at("whom").replaceChildren(element("option", `all ${held.length}`, { value: "" }), ...[...each].map(([holder, n]) =>
+    element("option", `${visible(holder)}${n > 1 ? ` (${n} times)` : ""}`, { value: holder })));
   at("who").hidden = held.length < 2;
   at("sure-problem").textContent = "";
   at("sure").showModal();
@@ -405,5 +429,7 @@ document.addEventListener("keydown", (event) => {
   if (STEPS[event.key]) { event.preventDefault(); step(STEPS[event.key]); }
 });
 at("help").addEventListener("click", () => at("keys").showModal());
+addEventListener("pointerdown", () => { pressed = true; });
+for (const over of ["pointerup", "pointercancel"]) addEventListener(over, () => { pressed = false; });
 addEventListener("popstate", draw);
 draw();
