@@ -212,6 +212,63 @@ def test_a_thread_sees_what_it_acquired_itself_unless_told_otherwise(theirs: red
         assert not shared.locked()
 
 
+def test_a_thread_ends_only_what_it_acquired_itself(theirs: redis.Redis) -> None:
+    """Threads share one lock: the first one's time ends, the second acquires it, then the first one releases."""
+    shared = theirs.lock("job", timeout=0.3, thread_local=False, lock_class=Lock)
+    with ThreadPoolExecutor(1) as other:
+        assert shared.acquire()
+        assert other.submit(shared.acquire).result()
+        assert other.submit(shared.extend, 30, replace_ttl=True).result()
+        assert not shared.owned()
+        for late in (lambda: shared.extend(30), shared.reacquire, shared.release):
+            with pytest.raises(LockNotOwnedError):
+                late()
+        assert other.submit(shared.owned).result()
+        # It has nothing of its own now, so this is the release of what another thread acquired.
+        shared.release()
+        assert not shared.locked()
+        with pytest.raises(LockError, match="not owned"):
+            other.submit(shared.release).result()
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+async def test_a_task_ends_only_what_it_acquired_itself(
+    valkey: Server, theirs: redis.Redis, *, in_blocks: bool
+) -> None:
+    client = redis.asyncio.Redis.from_url(valkey.url)
+    shared = client.lock("job", timeout=0.3, lock_class=AsyncLock)
+    second, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(until: asyncio.Event) -> None:
+        if until is ended:
+            await shared.extend(30, replace_ttl=True)
+            second.set()
+        await until.wait()
+
+    async def hold(until: asyncio.Event) -> None:
+        if in_blocks:
+            async with shared:
+                await work(until)
+        else:
+            await shared.acquire()
+            await work(until)
+            await shared.release()
+
+    async def first() -> None:
+        with pytest.raises(LockNotOwnedError):
+            await hold(second)
+        assert await shared.locked()
+        ended.set()
+
+    async def other() -> None:
+        await asyncio.sleep(0.05)
+        await hold(ended)
+
+    await asyncio.gather(first(), other())
+    assert not theirs.exists("job")
+    await client.aclose()
+
+
 def test_a_thread_waits_for_its_own_lock(api: Api) -> None:
     first, second = api.lock("throttle", timeout=0.3), api.lock("throttle", timeout=60)
     assert api.run(first.acquire())
@@ -431,6 +488,13 @@ async def test_closing_the_client_of_redis_py_closes_what_is_behind_it_unless_a_
     assert await waiting
     await client.aclose()
     assert theirs.exists("job")
+    await waiter.release()
+    async with waiter:
+        waiting = asyncio.ensure_future(waiter.acquire())
+        await asyncio.sleep(0.05)
+    assert await waiting
+    await client.aclose()
+    assert waiter.lease.state == "held", "another task acquired it through the same object"
     await waiter.release()
     for _again in range(2):
         async with client.lock("other", timeout=30, lock_class=AsyncLock):

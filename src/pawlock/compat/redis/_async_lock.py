@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import weakref
 from types import TracebackType
@@ -94,6 +96,12 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             (blocking, thread_local, raise_on_release_error),
         )
 
+    def _who(self) -> object:
+        # Nobody may have a loop: a token is put into a lock before the loop that releases it runs.
+        with contextlib.suppress(RuntimeError):
+            return asyncio.current_task()
+        return None
+
     async def acquire(
         self,
         blocking: bool | None = None,  # noqa: FBT001 - redis-py's signature
@@ -120,6 +128,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
                 lease = await (lock.acquire(limit) if wait else lock.try_acquire())
             if lease is not None:
                 self._took(lease)
+                _in_use.add(self)  # again: a task that released it meanwhile took it out
         except pawlock.DeadlockDetected:
             raise
         except pawlock.NotAcquired:
@@ -179,13 +188,13 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
                 elif not await self.redis.eval(self.LUA_RELEASE_SCRIPT, 1, self._where, token):
                     raise self._not_owned("release")
         except (pawlock.NotHeld, pawlock.LeaseLost) as error:
-            self._done_with(lease)
+            self._done_with(token)
             raise self._not_owned("release", error) from error
-        self._done_with(lease)
+        self._done_with(token)
 
-    def _done_with(self, lease: AsyncLease | None) -> None:
+    def _done_with(self, token: bytes) -> None:
         # Another task may have got the lock through this object meanwhile.
-        if self.lease in (None, lease):
+        if as_bytes(getattr(self.local.last, "token", None) or token) == token:
             _in_use.discard(self)
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:  # noqa: FBT001, FBT002
@@ -263,7 +272,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
 
     async def owned(self) -> bool:
         """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
-        lease, token = self.lease, getattr(self.local, "token", None)
+        lease, token = self.lease, self.local.token
         if lease is None:
             stored = token and await self.redis.get(self._where)
             return bool(stored) and as_bytes(stored) == as_bytes(token)

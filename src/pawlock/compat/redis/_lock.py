@@ -223,7 +223,7 @@ class Lock(Settings, redis.lock.Lock):
 
     def owned(self) -> bool:
         """Whether this lock holds it now: asked on the server, so a lock that was deleted there is not owned."""
-        lease, token = self.lease, getattr(self.local, "token", None)
+        lease, token = self.lease, self.local.token
         if lease is None:
             stored = token and self.redis.get(self._where)
             return bool(stored) and as_bytes(stored) == as_bytes(token)

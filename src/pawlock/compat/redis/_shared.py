@@ -14,6 +14,7 @@ from numbers import Real
 from sys import float_info
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Generic, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import redis.exceptions as theirs
 
@@ -186,6 +187,44 @@ def longer(lease: Any, more: float) -> float:
     return (math.floor(life * 1000 + 1e-6) + math.floor(more * 1000 + 1e-6)) / 1000
 
 
+class _Local:
+    """``token`` as the present thread or task sees it: of what that acquired through this lock itself.
+
+    For who releases what another acquired it is the last one.
+
+    Args:
+        who: The present thread or task; None where the last one is meant.
+        last: Keeps the last one, and the lease that was acquired last, after its token.
+    """
+
+    def __init__(self, who: Callable[[], object], last: Any) -> None:
+        self._who = who
+        self.last = last
+        # No leases: those of asyncio know their task. Of two that acquired it, the first one's has ended.
+        self._own: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
+
+    @property
+    def token(self) -> Any:
+        """The value of the key while the lock is held, else None."""
+        who = self._who()
+        found = None if who is None else self._own.get(who)
+        return getattr(self.last, "token", None) if found is None else found
+
+    @token.setter
+    def token(self, token: Any) -> None:
+        who, before = self._who(), self.token
+        if token is None:
+            # Whoever acquired it: it is released.
+            for each in self._own.keyrefs():
+                if (one := each()) is not None and self._own.get(one) == before:
+                    self._own.pop(one, None)
+            if getattr(self.last, "token", None) != before:
+                return
+        elif who is not None:
+            self._own[who] = token
+        self.last.token = token
+
+
 class Settings:
     """The arguments of redis-py's ``Lock``, checked, and the lease that the lock holds.
 
@@ -196,7 +235,8 @@ class Settings:
         sleep: As it was given; not used.
         blocking: Whether ``acquire`` waits.
         blocking_timeout: Seconds that it waits at most; None: as long as it takes.
-        thread_local: Whether a thread sees only what it acquired itself.
+        thread_local: Whether a thread sees only what it acquired itself. If not, or in asyncio, one that acquired nothing
+            through this lock sees what was acquired last.
         raise_on_release_error: Whether leaving a ``with`` block raises where the lock was lost.
         local: ``local.token`` is the value of the key while the lock is held, else None. Who puts it into another lock
             of that name, also in another process, may release and extend it there.
@@ -226,10 +266,12 @@ class Settings:
         self.blocking_timeout: Any = blocking_timeout
         self.thread_local: bool = bool(thread_local)
         self.raise_on_release_error: bool = bool(raise_on_release_error)
-        self.local = threading.local() if self.thread_local else SimpleNamespace()
-        self.local.token = None
-        self.local.mine = None
+        self.local = _Local(self._who, threading.local() if self.thread_local else SimpleNamespace())
         self._made: tuple[Any, ...] = (None,)
+
+    def _who(self) -> object:
+        """Who calls, where several may hold the lock through this object one after the other; else None."""
+        return None if self.thread_local else threading.current_thread()
 
     def _lock(self, client: Any) -> Any:
         """The lock of pawlock's that it stands for: made once, and anew where somebody assigned another setting."""
@@ -297,13 +339,14 @@ class Settings:
 
     def _took(self, lease: Any) -> None:
         token = lease.token.encode()
-        self.local.token, self.local.mine = token, (token, lease)
+        self.local.token, self.local.last.mine = token, (token, lease)
 
     def _token(self, what: str, *, fixed: bool = False) -> bytes:
         """The token of this lock as this thread may see it: of what it acquired, or what somebody put there."""
-        token = getattr(self.local, "token", None)
+        token = self.local.token
         if token is None:
-            raise LockError(f"Cannot {what} an unlocked lock", self._shown)
+            # It may well be locked: by another thread, object or process.
+            raise LockError(f"Cannot {what} a lock that's not owned or is already unlocked", self._shown)
         if fixed and not self.timeout:
             raise LockError(
                 f"Cannot {what} a lock with no timeout: pawlock renews it while it is held", self._shown
@@ -315,11 +358,11 @@ class Settings:
 
         Whether the server knows of the release is asked by the token then.
         """
-        kept, lease = cast("tuple[bytes, Any]", getattr(self.local, "mine", None) or (b"", None))
+        kept, lease = cast("tuple[bytes, Any]", getattr(self.local.last, "mine", None) or (b"", None))
         return lease if kept == token and lease.state != "released" else None
 
     def _let_go(self, token: bytes) -> None:
-        """Forget a token that is released, unless another task has got the lock through this object meanwhile."""
+        """Forget a token that is released, unless the lock was acquired through this object again meanwhile."""
         if as_bytes(self.local.token or b"") == token:
             self.local.token = None
 
@@ -333,7 +376,7 @@ class Settings:
     @property
     def lease(self) -> Any:
         """The pawlock lease that this lock acquired, or None: ``check()``, ``lost``, ``valid_until``, ``detach()``."""
-        token = getattr(self.local, "token", None)
+        token = self.local.token
         return None if token is None else self._lease_of(as_bytes(token))
 
     @property
