@@ -27,7 +27,7 @@
         └── LimitMismatch      the server has another number (.limit, .permits)
 
 Each class carries a stable ``code``, which ends the text of the error (``… [LOCK_TIMEOUT]``), so that a search for it
-finds the right page; keeps its values as attributes; and survives pickling.
+finds the right page; keeps its values as attributes; survives pickling; and is made again by its class and ``args``.
 """
 
 from __future__ import annotations
@@ -72,17 +72,22 @@ class PawlockError(Exception):
 
     code: str = "PAWLOCK_ERROR"
 
-    def __init__(self, message: str = "", *, name: str | None = None) -> None:
+    def __init__(self, message: str = "", name: str | None = None) -> None:
         super().__init__(message)
         self.name = name
+        # In every class what makes an equal one: Celery passes on the class and these alone, as JSON.
+        self.args = message, name
 
     def __str__(self) -> str:
         return f"{self.text} [{self.code}]".lstrip()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.text!r})"
+
     @property
     def text(self) -> str:
         """The text without the code."""
-        return super().__str__()
+        return str(self.args[0])
 
 
 class NotAcquired(PawlockError):
@@ -97,9 +102,10 @@ class NotAcquired(PawlockError):
 
     code = "LOCK_NOT_ACQUIRED"
 
-    def __init__(self, message: str = "", *, name: str | None = None, holder: str | None = None) -> None:
+    def __init__(self, message: str = "", name: str | None = None, holder: str | None = None) -> None:
         super().__init__(message, name=name)
         self.holder = holder
+        self.args = message, name, self.holder
 
 
 class AcquireTimeout(NotAcquired, TimeoutError):
@@ -119,7 +125,6 @@ class AcquireTimeout(NotAcquired, TimeoutError):
     def __init__(
         self,
         message: str = "",
-        *,
         name: str | None = None,
         holder: str | None = None,
         waited: float = 0.0,
@@ -130,6 +135,7 @@ class AcquireTimeout(NotAcquired, TimeoutError):
         self.waited = waited
         self.position = position
         self.outcomes: dict[str, str] = dict(outcomes or {})
+        self.args = message, name, self.holder, self.waited, self.position, self.outcomes
 
 
 class QueueFull(NotAcquired):
@@ -159,7 +165,6 @@ class DeadlockDetected(NotAcquired):
     def __init__(
         self,
         message: str = "",
-        *,
         name: str | None = None,
         holder: str | None = None,
         cycle: Sequence[str] = (),
@@ -167,7 +172,8 @@ class DeadlockDetected(NotAcquired):
     ) -> None:
         super().__init__(message, name=name, holder=holder)
         self.cycle: tuple[str, ...] = tuple(cycle)
-        self.waiters: tuple[tuple[str, str, float], ...] = tuple(waiters)
+        self.waiters: tuple[tuple[str, str, float], ...] = tuple((who, lock, at) for who, lock, at in waiters)
+        self.args = message, name, self.holder, self.cycle, self.waiters
 
 
 class ClientClosed(PawlockError):
@@ -221,10 +227,11 @@ class NotHeld(PawlockError):
 
     code: str = "UNLOCK_FAILED"
 
-    def __init__(self, message: str = "", *, name: str | None = None, operation: str = "release") -> None:
+    def __init__(self, message: str = "", name: str | None = None, operation: str = "release") -> None:
         super().__init__(message, name=name)
         self.operation = operation
         self.code = _NOT_HELD.get(operation, type(self).code)
+        self.args = message, name, self.operation
 
 
 _LEASE_LOST: Mapping[str, str] = MappingProxyType(
@@ -258,10 +265,11 @@ class LeaseLost(PawlockError):
 
     code: str = "WATCHDOG_RENEWAL_FAILED"
 
-    def __init__(self, message: str = "", *, name: str | None = None, reason: str = "expired") -> None:
+    def __init__(self, message: str = "", name: str | None = None, reason: str = "expired") -> None:
         super().__init__(message, name=name)
         self.reason = reason
         self.code = _LEASE_LOST.get(reason, type(self).code)
+        self.args = message, name, self.reason
 
 
 class StaleFence(PawlockError):
@@ -275,9 +283,10 @@ class StaleFence(PawlockError):
 
     code = "CONCURRENT_MODIFICATION"
 
-    def __init__(self, message: str = "", *, name: str | None = None, fence: int | None = None) -> None:
+    def __init__(self, message: str = "", name: str | None = None, fence: int | None = None) -> None:
         super().__init__(message, name=name)
         self.fence = fence
+        self.args = message, name, self.fence
 
 
 class ClockDrift(PawlockError):
@@ -296,10 +305,11 @@ class ClockDrift(PawlockError):
     code = "CLOCK_DRIFT"
 
     def __init__(
-        self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
+        self, message: str = "", name: str | None = None, outcomes: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message, name=name)
         self.outcomes: dict[str, str] = dict(outcomes or {})
+        self.args = message, name, self.outcomes
 
 
 class BackendError(PawlockError):
@@ -362,11 +372,12 @@ class NotReplicated(BackendError):
     code = "NOT_REPLICATED"
 
     def __init__(
-        self, message: str = "", *, name: str | None = None, acknowledged: int = 0, wanted: int = 0
+        self, message: str = "", name: str | None = None, acknowledged: int = 0, wanted: int = 0
     ) -> None:
         super().__init__(message, name=name)
         self.acknowledged = acknowledged
         self.wanted = wanted
+        self.args = message, name, self.acknowledged, self.wanted
 
 
 class QuorumNotReached(BackendError):
@@ -382,10 +393,11 @@ class QuorumNotReached(BackendError):
     code = "REDLOCK_QUORUM_NOT_REACHED"
 
     def __init__(
-        self, message: str = "", *, name: str | None = None, outcomes: Mapping[str, str] | None = None
+        self, message: str = "", name: str | None = None, outcomes: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message, name=name)
         self.outcomes: dict[str, str] = dict(outcomes or {})
+        self.args = message, name, self.outcomes
 
 
 class ScriptError(BackendError):
@@ -441,7 +453,6 @@ class LimitMismatch(ConfigurationError):
     def __init__(
         self,
         message: str = "",
-        *,
         name: str | None = None,
         limit: int | None = None,
         permits: int | None = None,
@@ -449,3 +460,4 @@ class LimitMismatch(ConfigurationError):
         super().__init__(message, name=name)
         self.limit = limit
         self.permits = permits
+        self.args = message, name, self.limit, self.permits

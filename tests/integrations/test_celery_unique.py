@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import uuid
@@ -461,6 +462,10 @@ def test_a_lease_that_is_lost_fails_the_task(shop: Shop, server: Server) -> None
     state, error = shop.deliver(*shop.messages())
     assert state == "FAILURE"
     assert isinstance(error, pawlock.LeaseLost)
+    backend = shop.app.backend
+    stored = json.loads(backend.encode(backend.prepare_exception(error, "json")))
+    fetched = backend.exception_to_python(stored)
+    assert (type(fetched), vars(fetched), str(fetched)) == (pawlock.LeaseLost, vars(error), str(error))
 
 
 def test_a_lock_server_that_is_away_refuses_to_send_and_has_the_run_retried(

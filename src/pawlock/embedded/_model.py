@@ -25,9 +25,10 @@ class ServerInUse(PawlockError):
 
     code = "SERVER_IN_USE"
 
-    def __init__(self, message: str = "", *, clients: int = 0, name: str | None = None) -> None:
+    def __init__(self, message: str = "", name: str | None = None, clients: int = 0) -> None:
         super().__init__(message, name=name)
         self.clients = clients
+        self.args = message, name, self.clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 import pawlock
+from pawlock.embedded import ServerInUse
 from pawlock.errors import PawlockError
 from pawlock.model import LossReason
 from tests.faults.rig import Api, Client, until
@@ -43,10 +46,42 @@ def test_a_code_survives_pickling() -> None:
     assert pawlock.NotHeld("release 'a'").code == pawlock.NotHeld.code == "UNLOCK_FAILED"
 
 
-def test_the_codes_of_different_errors_differ() -> None:
-    def below(kind: type[PawlockError]) -> set[type[PawlockError]]:
-        return {kind}.union(*(below(one) for one in kind.__subclasses__()))
+def below(kind: type[PawlockError]) -> set[type[PawlockError]]:
+    return {kind}.union(*(below(one) for one in kind.__subclasses__()))
 
+
+def test_every_error_is_made_again_by_its_class_and_args() -> None:
+    """Celery passes on the two alone, as JSON."""
+    values: dict[str, Any] = {
+        "message": "no",
+        "name": "a",
+        "holder": "host:1/t",
+        "waited": 2.5,
+        "position": 3,
+        "outcomes": {"redis://a": "held"},
+        "cycle": ("a", "b"),
+        "waiters": (("host:1/t", "a", 7.5),),
+        "operation": "extend",
+        "reason": LossReason.DATA_LOST,
+        "fence": 7,
+        "acknowledged": 1,
+        "wanted": 2,
+        "limit": 2,
+        "permits": 3,
+        "clients": 4,
+    }
+    public = [
+        kind for kind in below(PawlockError) if kind.__module__ in {"pawlock.errors", ServerInUse.__module__}
+    ]
+    assert len(public) > 20
+    for kind in public:
+        error = kind(**{name: values[name] for name in inspect.signature(kind).parameters})
+        again = kind(*json.loads(json.dumps(error.args)))
+        assert (vars(again), str(again)) == (vars(error), str(error))
+        assert repr(error) == f"{kind.__name__}('no')"
+
+
+def test_the_codes_of_different_errors_differ() -> None:
     codes = {kind.__name__: kind.code for kind in below(PawlockError) if kind.__module__ == "pawlock.errors"}
     assert len(set(codes.values())) == len(codes)
     more = (set(LOST.values()) - {pawlock.LeaseLost.code}) | {

@@ -480,7 +480,7 @@ async def test_closing_the_client_of_redis_py_closes_what_is_behind_it_unless_a_
     before = len(theirs.client_list())
     client = redis.asyncio.Redis.from_url(valkey.url)
     async with client.lock("job", timeout=30, lock_class=AsyncLock):
-        waiter = client.lock("job", timeout=30, lock_class=AsyncLock)
+        waiter: Any = client.lock("job", timeout=30, lock_class=AsyncLock)
         waiting = asyncio.ensure_future(waiter.acquire())
         await asyncio.sleep(0.05)
         await client.aclose()
