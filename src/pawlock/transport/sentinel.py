@@ -110,7 +110,7 @@ class SentinelRoute(Route):
                 f"{self._target.shown}: the Sentinels have no master named {self._target.service!r} ({texts})"
             )
             kind, final = FaultKind.UNREACHABLE, not self._known
-        elif "unknown command" in texts.lower():
+        elif any(fault.kind is FaultKind.UNSUPPORTED for fault in faults):
             text = f"{self._target.shown}: {texts}: not a Sentinel: for a plain server use redis://"
             kind, final = FaultKind.UNSUPPORTED, True
         elif all(fault.kind is FaultKind.DENIED for fault in faults):
