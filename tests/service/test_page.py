@@ -304,6 +304,11 @@ def test_an_outage_is_red_and_over_with_the_next_picture(tokens: Tokens, tmp_pat
             assert page.run("document.getElementById('state').textContent") == "not live"
             assert float(page.run("getComputedStyle(document.querySelector('table')).opacity")) < 0.7
             assert page.run("document.querySelectorAll('#rows tr').length") == 1
+            page.run("document.querySelector('#rows a').click(); true")
+            page.until("document.getElementById('one-problem').textContent.includes('did not respond')")
+            facts = page.until("document.getElementById('facts').innerText")
+            assert "held" in facts, "what the last picture has"
+            page.run("document.getElementById('back').click(); true")
             server.restart(keep_data=False)
             page.until("document.getElementById('outage').hidden")
             page.until("document.getElementById('state').textContent.startsWith('live')")

@@ -10,7 +10,7 @@ from itertools import count
 from math import inf
 from weakref import WeakKeyDictionary
 
-# The real ones: a test may put `Sim.sleep` in the place of `time.sleep`, which ends here.
+# The real ones: a test may put `Sim.sleep` in the place of ``time.sleep``, which ends here.
 from pawlock._system import monotonic, sleep
 
 __all__ = ["Nap", "Timer", "VirtualClock"]

@@ -126,7 +126,9 @@ function linkTo(lock, link) {
   return link;
 }
 function row(lock) {
-  const line = element("tr", null, { class: `${waitOf(lock) >= LONG ? "long" : ""} ${isStuck(lock) ? "stuck" : ""}` });
+  const line = element("tr", null, {
+    class: `${waitOf(lock) >= LONG ? "long" : ""} ${isStuck(lock) ? "stuck" : ""} ${waitersOf(lock) ? "" : "calm"}`,
+  });
   const name = cellOf("Name", linkTo(lock, element("a")));
   if (lock.kind !== "lock") name.append(` (${lock.kind})`);
   if (isStuck(lock)) name.append(" ", element("span", "stuck", { class: "stuck-mark" }));
@@ -214,17 +216,19 @@ async function drawOne(kind, name) {
   if (drawn !== key) begin(key, name);
   const listed = locks.find((lock) => lock.kind === kind && lock.name === name);
   let lock = listed;
+  let problem = "";
   try {
     lock = { ...(listed || {}), ...(await (await ask(pathOf({ kind, name }))).json()), kind };
     if (listed) for (const what of ["since", "seen_since"]) lock[what] = listed[what];
   } catch (error) {
-    if (drawn === key) at("one-problem").textContent = error.message;
-    return;
+    problem = error.message;
   }
   if (drawn !== key) return;
-  at("one-problem").textContent = "";
-  at("one-body").hidden = false;
-  const several = lock.holders.length > 1;
+  at("one-problem").textContent = problem;
+  // Of an outage, what the last picture has.
+  at("one-body").hidden = !lock;
+  if (!lock) return;
+  const several = lock.holders.length && lock.count > 1;
   held = lock.holders;
   const holders = lock.holders.slice(0, SHOWN).map((one) => `${one.holder}${kind.startsWith("rwlock") ? `, ${one.mode}` : ""}, ${duration(one.ttl_left)} left`);
   if (lock.count > holders.length) holders.push(`and ${lock.count - holders.length} more`);
@@ -241,9 +245,10 @@ async function drawOne(kind, name) {
   at("facts").replaceChildren(...Object.entries(facts).flatMap(([what, value]) => [element("dt", what), element("dd", visible(value))]));
   const inside = waitersOf(lock) - lock.queue_length;
   const queue = lock.waiters.map((one) => item(own(one.holder), `, waits ${duration(one.age)}`));
-  if (inside) {
-    queue.push(element("li", `${queue.length ? "and " : ""}${inside} inside clients, behind the holder or waiter of each`, { class: "none" }));
-  }
+  const unlisted = lock.queue_length - queue.length;
+  const also = (text) => queue.push(element("li", `${queue.length ? "and " : ""}${text}`, { class: "none" }));
+  if (unlisted > 0) also(`${unlisted} more`);
+  if (inside > 0) also(`${inside} inside clients, behind the holder or waiter of each`);
   at("queue").replaceChildren(...queue);
   at("queue").hidden = !queue.length;
   at("nobody").hidden = Boolean(queue.length);
