@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from redis.crc import key_slot
 
 import pawlock
 from pawlock.fencing import AsyncRedisGuard, RedisGuard
+from tests.support.pace import pace
 from tests.support.servers import Server
 
 Run = Callable[..., Awaitable[Any]]
@@ -208,3 +211,32 @@ def test_a_holder_that_was_paused_past_its_lease_is_refused(server: Server) -> N
             with pytest.raises(pawlock.StaleFence):
                 guard(paused, "SET", "tea", "late")
         assert plain.get("tea") == b"of the present holder"
+
+
+def test_who_is_passed_a_lock_that_the_server_forgot_writes_nothing_and_learns_of_it(server: Server) -> None:
+    """A client that does not know of the loss yet passes on what it had, with the numbers that it had."""
+    with redis.Redis(unix_socket_path=server.socket_path) as plain, ThreadPoolExecutor() as pool:
+        guard = RedisGuard(plain)
+        with pawlock.connect(server.url) as client, pawlock.connect(server.url) as other:
+            for name in map(str, range(20)):
+                lock = client.lock(name, ttl=1.2)
+                first = lock.acquire()
+                waits = pool.submit(lock.acquire)
+                key = f"pawlock:{name}"
+                while not client._engine.waits:
+                    time.sleep(0.001)
+                server.command("DEL", key, f"{{{key}}}:fence", f"{{{key}}}:1:queue", f"{{{key}}}:1:tickets")
+                newer = other.lock(name).acquire()
+                first.release()
+                passed_on = waits.result(10)
+                if passed_on.fence != first.fence + 1:
+                    passed_on.release()
+                    continue
+                assert passed_on.fence < newer.fence
+                assert guard(newer, "SET", name, "newer")
+                with pytest.raises(pawlock.StaleFence):
+                    guard(passed_on, "SET", name, "older")
+                assert passed_on.lost.wait(pace() * 0.6)
+                newer.release()
+                return
+    pytest.fail("it was passed on in none of 20 tries")
