@@ -212,7 +212,7 @@ class AsyncClient(AsyncClientLifecycle):
 
         Raises:
             ConfigurationError: A name or number that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
@@ -229,7 +229,7 @@ class AsyncClient(AsyncClientLifecycle):
             progress: Called after each step with the number of keys scanned so far, and the approximate total.
 
         Raises:
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
@@ -262,7 +262,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             NotHeld: Nothing was released: nobody holds it as that, or it changed hands each time that it was to be taken.
             ConfigurationError: A name, kind or reason that can never work.
-            BackendError: The server could not be asked, or the audit log could not be written.
+            BackendError: The server could not be reached, or the audit log could not be written.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
@@ -278,7 +278,7 @@ class AsyncClient(AsyncClientLifecycle):
 
         Raises:
             ConfigurationError: A limit that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
@@ -307,7 +307,7 @@ class AsyncClient(AsyncClientLifecycle):
         The first one includes the time to connect.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", TRIAL, TRIED)
@@ -359,7 +359,7 @@ class AsyncClient(AsyncClientLifecycle):
         Raises:
             NotHeld: No lease with that token holds the name: it was released, has expired, or was taken away.
             ConfigurationError: It is no token, the ticket is of another name, or ttl can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
         """
         plan = plan_of(self._settings, "lock", name, {"ttl": ttl})

@@ -131,7 +131,7 @@ def lock(
 
     The handler finds the fencing token in ``request.state.fence`` and the lease in ``request.state.lease``. What keeps
     the request from its lock is answered for it: with ``status`` (423 Locked) and ``Retry-After`` if another request
-    holds the lock, 503 and ``Retry-After`` if the lock server cannot be asked, 422 if what the request gives can be no
+    holds the lock, 503 and ``Retry-After`` if the lock server cannot be reached, 422 if what the request gives can be no
     name, 500 if the lease was lost while the handler ran.
 
     Args:
@@ -209,7 +209,7 @@ class _RequestLock:
         except pawlock.NotAcquired as error:
             raise self._refusal(self._status, "locked by another request", error) from error
         except (pawlock.BackendError, pawlock.ClientClosed) as error:
-            raise self._refusal(503, "the lock server cannot be asked", error) from error
+            raise self._refusal(503, "the lock server cannot be reached", error) from error
 
     @contextmanager
     def _handling(
@@ -258,7 +258,7 @@ class RequestLock(_RequestLock):
             request: The request (or websocket) whose path fills the name.
 
         Raises:
-            HTTPException: The lock is held (``status``), the server cannot be asked (503), what the request gives can
+            HTTPException: The lock is held (``status``), the server cannot be reached (503), what the request gives can
                 be no name, as a text of more than 200 bytes (422), the lease was lost (500).
             ConfigurationError: The path has no parameter that a field of the name asks for.
         """

@@ -211,7 +211,7 @@ class Client(ClientLifecycle):
 
         Raises:
             ConfigurationError: A name or number that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", name, {})
@@ -228,7 +228,7 @@ class Client(ClientLifecycle):
             progress: Called after each step with the number of keys scanned so far, and the approximate total.
 
         Raises:
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
@@ -261,7 +261,7 @@ class Client(ClientLifecycle):
         Raises:
             NotHeld: Nothing was released: nobody holds it as that, or it changed hands each time that it was to be taken.
             ConfigurationError: A name, kind or reason that can never work.
-            BackendError: The server could not be asked, or the audit log could not be written.
+            BackendError: The server could not be reached, or the audit log could not be written.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
@@ -277,7 +277,7 @@ class Client(ClientLifecycle):
 
         Raises:
             ConfigurationError: A limit that can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: Independent masters (Redlock) keep no common record.
             ClientClosed: The client was closed.
         """
@@ -306,7 +306,7 @@ class Client(ClientLifecycle):
         The first one includes the time to connect.
 
         Raises:
-            BackendError: The server could not be asked, or refused.
+            BackendError: The server could not be reached, or refused.
             ClientClosed: The client was closed.
         """
         plan = plan_of(self._settings, "lock", TRIAL, TRIED)
@@ -358,7 +358,7 @@ class Client(ClientLifecycle):
         Raises:
             NotHeld: No lease with that token holds the name: it was released, has expired, or was taken away.
             ConfigurationError: It is no token, the ticket is of another name, or ttl can never work.
-            BackendError: The server could not be asked.
+            BackendError: The server could not be reached.
             NotSupported: Independent masters (Redlock) count their votes where the lease was acquired.
         """
         plan = plan_of(self._settings, "lock", name, {"ttl": ttl})

@@ -118,7 +118,7 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
         Raises:
             DeadlockDetected: It waited for tasks or processes that wait for what this task holds.
             ConfigurationError: An argument that can never work.
-            BackendError: The server could not be asked. Never answered with False.
+            BackendError: The server could not be reached. Never answered with False.
         """
         wait, limit = self._wait(blocking, blocking_timeout, token)
         lock = self._lock(_client_of(self.redis))

@@ -84,7 +84,7 @@ class Lock(Settings, redis.lock.Lock):
         Raises:
             DeadlockDetected: It waited for threads or processes that wait for what this thread holds.
             ConfigurationError: An argument that can never work.
-            BackendError: The server could not be asked. Never answered with False.
+            BackendError: The server could not be reached. Never answered with False.
         """
         wait, limit = self._wait(blocking, blocking_timeout, token)
         lock = self._lock(_clients.of(self.redis))
