@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from apscheduler.events import EVENT_JOB_MISSED
+from apscheduler.jobstores.redis import RedisJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.schedulers.base import STATE_RUNNING
 from apscheduler.triggers.interval import IntervalTrigger
 
 import pawlock
@@ -103,6 +105,36 @@ def test_no_job_fires_after_the_lease_ended_even_before_the_pause(server: Server
         assert log.fired == []
         del leading._stop_leading
         scheduler.shutdown()
+
+
+ran_in_store: list[int] = []
+
+
+def run_in_store(number: int) -> None:
+    ran_in_store.append(number)
+
+
+def test_with_a_store_that_all_share_the_next_leader_runs_nothing_again(server: Server) -> None:
+    ran_in_store.clear()
+    schedulers = [
+        BackgroundScheduler(timezone=UTC, jobstores={"default": RedisJobStore(port=server.port)})
+        for _ in "ab"
+    ]
+    now = datetime.now(UTC)
+    with pawlock.connect(server.url) as client:
+        for number, scheduler in enumerate(schedulers):
+            leading = lead(scheduler, client.election("cron"))
+            if number == 0:
+                always: dict[str, Any] = {"misfire_grace_time": None, "next_run_time": now}
+                scheduler.add_job(run_in_store, "interval", seconds=3600, args=[7], **always)
+            until("it ran", lambda: ran_in_store == [7])
+        schedulers[0].shutdown()
+        until("the other one leads", lambda: leading.leading and schedulers[1].state == STATE_RUNNING)
+        (job,) = schedulers[1].get_jobs()
+        assert job.next_run_time > now
+        time.sleep(0.2)
+        assert ran_in_store == [7]
+        schedulers[1].shutdown()
 
 
 def test_what_an_earlier_leader_ran_is_not_run_again(server: Server) -> None:

@@ -237,9 +237,10 @@ async def test_a_task_ends_only_what_it_acquired_itself(
 ) -> None:
     client = redis.asyncio.Redis.from_url(valkey.url)
     shared = client.lock("job", timeout=0.3, lock_class=AsyncLock)
-    second, ended = asyncio.Event(), asyncio.Event()
+    began, second, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work(until: asyncio.Event) -> None:
+        began.set()
         if until is ended:
             await shared.extend(30, replace_ttl=True)
             second.set()
@@ -261,7 +262,7 @@ async def test_a_task_ends_only_what_it_acquired_itself(
         ended.set()
 
     async def other() -> None:
-        await asyncio.sleep(0.05)
+        await began.wait()
         await hold(ended)
 
     await asyncio.gather(first(), other())
