@@ -342,8 +342,10 @@ class BackendOutOfMemory(BackendError):
 class BackendReadOnly(BackendError):
     """The server is a replica, or does not accept writes now.
 
-    Cause: the address is that of a replica, a failover demoted the server, or too few replicas are connected.
-    Solution: use the master's address; with ``NOREPLICAS``, reconnect the replicas.
+    Cause: the address is that of a replica, a failover demoted the server, too few replicas are connected
+    (``NOREPLICAS``), or it could not save its data, as on a full disk (``MISCONF``). Nothing is renewed or released
+    then. Solution: use the master's address; reconnect the replicas; free the disk, or let the server accept writes
+    all the same (``stop-writes-on-bgsave-error no``).
     """
 
     code = "REDIS_READONLY"

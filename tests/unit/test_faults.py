@@ -167,6 +167,21 @@ def test_what_a_server_says() -> None:
             assert str(pickle.loads(pickle.dumps(told))) == str(told)
 
 
+def test_a_server_that_accepts_no_writes_says_why() -> None:
+    """The master's address helps where this is a replica, and nowhere else."""
+    for words, helps in (
+        ("READONLY You can't write against a read only replica.", True),
+        ("READONLY You can't write against a read only replica. script: f_1, on @user_script:1.", True),
+        ("NOREPLICAS Not enough good replicas to write.", False),
+        ("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk.", False),
+    ):
+        with case(words):
+            text = str(to_error(classify(words), "n", "acquire"))
+            assert ("Use the address of the master" in text) is helps
+            assert "accepts no writes" in text
+            assert words.split(" ", 1)[0] in text
+
+
 def test_each_fault_has_an_error_of_its_own_words() -> None:
     for kind in FaultKind:
         with case(kind):

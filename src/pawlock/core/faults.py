@@ -37,7 +37,7 @@ _HINTS: dict[FaultKind, tuple[type[PawlockError], str]] = {
     FaultKind.LATE: (ClockDrift, "what was granted is over already"),
     FaultKind.NOT_REDIS: (BackendUnavailable, "the server does not speak the Redis protocol"),
     FaultKind.NO_TLS: (BackendUnavailable, "no TLS connection to the server"),
-    FaultKind.READ_ONLY: (errors.BackendReadOnly, "the server is read-only (use the address of the master)"),
+    FaultKind.READ_ONLY: (errors.BackendReadOnly, "the server accepts no writes"),
     FaultKind.OUT_OF_MEMORY: (errors.BackendOutOfMemory, "the server is out of memory and refuses new locks"),
     FaultKind.DENIED: (errors.BackendDenied, "the server denied access: check the password and the ACL"),
     FaultKind.WRONG_KEY: (errors.WrongKey, "the key of this lock has a value that is not pawlock's"),
@@ -91,6 +91,7 @@ def classify(text: str, source: bytes = b"") -> Fault:
         # Redis before 7 wraps the error of an inner command: "ERR Error running script ... WRONGTYPE ...".
         kind = _BY_PREFIX.get(inner.group(1))
     text = _OTHER_WIRE.sub("1 with pawlock.Key.redisson: two wires on one name", text)
+    text = text.replace("read only replica.", "read only replica. Use the address of the master")
     return Fault(FaultKind.SCRIPT, text) if kind is None else Fault(kind, _LINE.sub("", text))
 
 

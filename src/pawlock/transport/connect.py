@@ -228,7 +228,9 @@ class Greeting:
             raise Fault(FaultKind.UNSUPPORTED, f"{shown}: {_ADVICE.get(mode, mode)}", final=True)
         if facts.get("role", "master") not in ("master", "primary", "sentinel"):
             # At the first contact the address is wrong; later on it is a failover, which passes.
-            raise Fault(FaultKind.READ_ONLY, f"{shown} is a replica", final=self._first)
+            raise Fault(
+                FaultKind.READ_ONLY, f"{shown} is a replica: use the address of the master", final=self._first
+            )
 
 
 # Failures ------------------------------------------------------------------------------------------------------------
