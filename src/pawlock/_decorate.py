@@ -107,7 +107,7 @@ def decorated(lock: Any, function: Callable[..., Any] | Unset, on_contended: str
             _skipped(chosen.name, function)
             return None
         with lease, _under(lease):
-            return function(*args, **kwargs)
+            return _finished(function, function(*args, **kwargs))
 
     return call
 
@@ -182,7 +182,7 @@ def decorated_once(once: Any, function: Callable[P, R]) -> Callable[P, R]:
             if isinstance(state, Running):
                 raise running(chosen.name, state)
             with _under(state.lease):
-                result = function(*args, **kwargs)
+                result = _finished(function, function(*args, **kwargs))
             state.finish(result)
             return result
 
@@ -281,6 +281,15 @@ def _check_plain(function: Callable[..., Any]) -> None:
         raise ConfigurationError(
             f"{_word(function)} is a coroutine function, and this client is sync: use pawlock.connect_async()"
         )
+
+
+def _finished(function: Callable[..., Any], result: R) -> R:
+    """What a plain function returned; one that hides a coroutine function, as other decorators do, has not run yet."""
+    if inspect.iscoroutine(result):
+        result.close()
+        text = f"{_word(function)} returned a coroutine, which would run without the lock: use pawlock.connect_async()"
+        raise TypeError(text)
+    return result
 
 
 def _check_coroutine(function: Callable[..., Any]) -> None:

@@ -283,6 +283,21 @@ BAD_FUNCTIONS: list[tuple[Any, str]] = [
 ]
 
 
+def test_a_function_that_returns_a_coroutine_has_not_run(client: pawlock.Client) -> None:
+    """Another decorator hides the coroutine function, so the decoration cannot tell."""
+
+    async def work() -> None:
+        raise AssertionError("without the lock")
+
+    def wrapper() -> object:
+        return work()
+
+    for decorate in (client.lock("n"), client.lock("n")(on_contended="skip"), client.once("n")):
+        with pytest.raises(TypeError, match=r"wrapper returned a coroutine, .*connect_async"):
+            decorate(wrapper)()
+    assert not client.lock("n").locked()
+
+
 def test_what_is_no_function() -> None:
     for connect in (pawlock.connect, pawlock.connect_async):
         for wrong, word in BAD_FUNCTIONS:
