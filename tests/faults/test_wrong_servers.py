@@ -161,6 +161,17 @@ def test_a_proxy_that_speaks_resp2_only(
         client.close()
 
 
+def test_a_proxy_that_hangs_up_on_hello(stub: Callable[..., Stub], api: Api) -> None:
+    """As twemproxy does, and a port that speaks TLS."""
+
+    def hang_up(_: bytes) -> bytes:
+        raise OSError("enough")
+
+    client = api.connect(f"redis://127.0.0.1:{stub(hang_up).port}")
+    with pytest.raises(pawlock.BackendUnavailable, match=r"rediss://; a proxy must answer HELLO"):
+        client.lock(unavailable_after=0.2).acquire(5)
+
+
 def test_an_http_server(stub: Callable[..., Stub], api: Api) -> None:
     text = refused(api, f"redis://:geheim@127.0.0.1:{stub(http).port}", pawlock.BackendUnavailable)
     assert "does not speak the Redis protocol" in text

@@ -350,3 +350,14 @@ with Server("valkey") as server:
 """
     done = subprocess.run([sys.executable, "-c", script], timeout=pace() * 30, check=False)
     assert done.returncode == 0
+
+
+def test_a_loop_that_is_not_asyncios_has_none(valkey: Server) -> None:
+    """As under trio."""
+
+    async def held() -> None:
+        async with pawlock.connect_async(valkey.url).lock("other-loop"):
+            raise AssertionError("it was held")
+
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        held().send(None)
