@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -240,6 +242,21 @@ def test_do_release_releases_what_this_lock_holds_too(api: Api, theirs: redis.Re
     assert lease.state == "released"
     with pytest.raises(LockNotOwnedError):
         api.run(lock.release())
+
+
+@pytest.mark.filterwarnings("ignore:.* was never released:ResourceWarning")
+@pytest.mark.parametrize("thread_local", [True, False])
+def test_a_lock_that_is_dropped_is_gone_at_once(*, thread_local: bool, api: Api) -> None:
+    """It is not renewed until Python's collector runs, which may be never in a program that waits."""
+    gc.disable()
+    try:
+        lock = api.lock("export", thread_local=thread_local)
+        assert api.run(lock.acquire())
+        lease = weakref.ref(lock.lease)
+        del lock
+        assert lease() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

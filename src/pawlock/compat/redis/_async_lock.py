@@ -39,6 +39,13 @@ _in_use: weakref.WeakSet[AsyncLock] = weakref.WeakSet()
 """Locks that are held or waited for."""
 
 
+def _task() -> object:
+    # Nobody may have a loop: a token is put into a lock before the loop that releases it runs.
+    with contextlib.suppress(RuntimeError):
+        return asyncio.current_task()
+    return None
+
+
 def _client_of(redis: Any) -> AsyncClient:
     """The client behind a pool, closed when the pool disconnects: a connection of asyncio cannot be closed later."""
     found = _clients.of(redis)
@@ -96,11 +103,9 @@ class AsyncLock(Settings, redis.asyncio.lock.Lock):
             (blocking, thread_local, raise_on_release_error),
         )
 
-    def _who(self) -> object:
-        # Nobody may have a loop: a token is put into a lock before the loop that releases it runs.
-        with contextlib.suppress(RuntimeError):
-            return asyncio.current_task()
-        return None
+    @staticmethod
+    def _caller(thread_local: bool) -> Callable[[], object]:  # noqa: ARG004, FBT001 - for locks of threads
+        return _task
 
     async def acquire(
         self,

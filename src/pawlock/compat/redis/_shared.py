@@ -266,12 +266,18 @@ class Settings:
         self.blocking_timeout: Any = blocking_timeout
         self.thread_local: bool = bool(thread_local)
         self.raise_on_release_error: bool = bool(raise_on_release_error)
-        self.local = _Local(self._who, threading.local() if self.thread_local else SimpleNamespace())
+        self.local = _Local(
+            self._caller(self.thread_local), threading.local() if self.thread_local else SimpleNamespace()
+        )
         self._made: tuple[Any, ...] = (None,)
 
-    def _who(self) -> object:
-        """Who calls, where several may hold the lock through this object one after the other; else None."""
-        return None if self.thread_local else threading.current_thread()
+    @staticmethod
+    def _caller(thread_local: bool) -> Callable[[], object]:  # noqa: FBT001 - as the argument of that name
+        """Tells who calls, where several may hold the lock through one object one after the other; else None.
+
+        No method of the lock, which would then refer to itself: one that is dropped would stay until Python's collector runs.
+        """
+        return (lambda: None) if thread_local else threading.current_thread
 
     def _lock(self, client: Any) -> Any:
         """The lock of pawlock's that it stands for: made once, and anew where somebody assigned another setting."""
