@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pawlock._durations import HOW, seconds_of
-from pawlock._hints import words_for
+from pawlock._hints import words_or_known
 from pawlock.core.options import LockOptions
 from pawlock.errors import ConfigurationError
 
@@ -60,8 +60,7 @@ def check_known(given: Iterable[str], known: Collection[str]) -> None:
         ConfigurationError: There is one; it names pawlock's option for what other libraries call differently.
     """
     if unknown := sorted(set(given).difference(known)):
-        hints = "; ".join(words_for(unknown, known)) or f"known: {', '.join(sorted(known))}"
-        raise ConfigurationError(f"unknown option {', '.join(unknown)}; {hints}")
+        raise ConfigurationError(f"unknown option {', '.join(unknown)}; {words_or_known(unknown, known)}")
 
 
 def this_user() -> str:

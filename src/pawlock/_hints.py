@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -17,6 +17,7 @@ __all__ = [
     "refuse_more",
     "refuse_words",
     "words_for",
+    "words_or_known",
 ]
 
 _Init = TypeVar("_Init", bound=Callable[..., Any])
@@ -193,6 +194,11 @@ def words_for(unknown: Iterable[str], known: Iterable[str] = ()) -> list[str]:
     """
     hints = [_WORDS.get(name) or near(name, known) for name in unknown]
     return list(dict.fromkeys(filter(None, hints)))
+
+
+def words_or_known(unknown: Iterable[str], known: Collection[str]) -> str:
+    """Pawlock's words for options that do not exist, as one text; all that there are if it has none."""
+    return "; ".join(words_for(unknown, known)) or f"known: {', '.join(sorted(known))}"
 
 
 def refuse_words(method: str, unknown: Iterable[str]) -> NoReturn:

@@ -139,10 +139,18 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("PAWLOCK_URL", "", "PAWLOCK_URL is empty"),
         ("PAWLOCK_URL", "  ", "PAWLOCK_URL is empty"),
         ("PAWLOCK_URL", "nonsense", "no scheme"),
-        ("PAWLOCK_TTL", "30s", "PAWLOCK_TTL must be a number of seconds, got '30s'"),
+        (
+            "PAWLOCK_TTL",
+            "30x",
+            "PAWLOCK_TTL must be seconds, or a number with ms, s, m, h, d or w, got '30x'",
+        ),
         ("PAWLOCK_TTL", "nan", "NaN"),
         ("PAWLOCK_TTL", "0", "PAWLOCK_TTL must be at least 0.05 s, got 0"),
-        ("PAWLOCK_TIMEOUT", "soon", "PAWLOCK_TIMEOUT must be a number of seconds, got 'soon'"),
+        (
+            "PAWLOCK_TIMEOUT",
+            "soon",
+            "PAWLOCK_TIMEOUT must be seconds, or a number with ms, s, m, h, d or w, got",
+        ),
         ("PAWLOCK_TIMEOUT", "-1", "got -1"),
         ("PAWLOCK_NAMESPACE", "x" * 201, "at most 200 bytes"),
     ):

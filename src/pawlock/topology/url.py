@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pawlock._hints import near
+from pawlock._hints import words_or_known
 from pawlock.errors import ConfigurationError
 from pawlock.topology.endpoint import ClusterNodes, Endpoint, Masters, Sentinels, check_files
 from pawlock.topology.redlock import is_redlock, masters, split_url
@@ -162,8 +162,7 @@ def _options(parts: SplitResult, more: frozenset[str]) -> dict[str, Any]:
     allowed = _KNOWN | more | (_TLS_OPTIONS if parts.scheme.startswith("rediss") else frozenset[str]())
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key not in allowed:
-            known = f"known: {', '.join(sorted(allowed))}"
-            hint = "it needs rediss://" if key in _TLS_OPTIONS else near(key, allowed) or known
+            hint = "it needs rediss://" if key in _TLS_OPTIONS else words_or_known([key], allowed)
             raise ConfigurationError(f"unknown option {key[:40]!r} in the URL; {hint}")
         if key in settings:
             raise ConfigurationError(f"option {key!r} appears twice in the URL")
