@@ -144,14 +144,14 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             "30x",
             "PAWLOCK_TTL must be seconds, or a number with ms, s, m, h, d or w, got '30x'",
         ),
-        ("PAWLOCK_TTL", "nan", "NaN"),
+        ("PAWLOCK_TTL", "nan", "d or w, got 'nan'"),
         ("PAWLOCK_TTL", "0", "PAWLOCK_TTL must be at least 0.05 s, got 0"),
         (
             "PAWLOCK_TIMEOUT",
             "soon",
             "PAWLOCK_TIMEOUT must be seconds, or a number with ms, s, m, h, d or w, got",
         ),
-        ("PAWLOCK_TIMEOUT", "-1", "got -1"),
+        ("PAWLOCK_TIMEOUT", "-1", "d or w, got '-1'"),
         ("PAWLOCK_NAMESPACE", "x" * 201, "at most 200 bytes"),
     ):
         with case(variable, value), monkeypatch.context() as environment:
