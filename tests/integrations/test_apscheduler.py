@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from apscheduler.events import EVENT_JOB_MISSED
+from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.jobstores.redis import RedisJobStore
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import STATE_RUNNING
+from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 import pawlock
@@ -164,6 +167,38 @@ def test_what_an_earlier_leader_ran_is_not_run_again(server: Server) -> None:
         scheduler.shutdown()
 
 
+@pytest.mark.parametrize("elected_first", [True, False])
+def test_blocking_schedulers_are_started_by_the_caller(server: Server, *, elected_first: bool) -> None:
+    log = Log()
+    with pawlock.connect(server.url) as client, ThreadPoolExecutor(2) as threads:
+        earlier = client.election("cron").campaign()
+        schedulers, led, running = [], [], []
+        for word in ("one", "two"):
+            scheduler = BlockingScheduler()
+            scheduler.add_jobstore(MemoryJobStore())
+            scheduler.add_job(log.job, "interval", seconds=EVERY, args=[word])
+            led.append(lead(scheduler, client.election("cron")))
+            schedulers.append(scheduler)
+            if word == "two" or not elected_first:
+                running.append(threads.submit(scheduler.start))
+                until("it runs", lambda: scheduler.running)
+            if word == "one" and elected_first:
+                earlier.release()
+                until("it is elected", lambda: led[0].leading and led[0]._lease)
+                running.append(threads.submit(scheduler.start))
+        if not elected_first:
+            time.sleep(4 * EVERY)
+            assert log.fired == []
+            earlier.release()
+        until("one fires", lambda: len(log.fired) > 2)
+        assert set(log.fired) == {"one"}
+        schedulers[0].shutdown()
+        until("two fires", lambda: "two" in log.fired)
+        assert led[1].lease.fence
+        schedulers[1].shutdown()
+        assert [one.result(10) for one in running] == [None, None]
+
+
 async def test_asyncio_schedulers_lead_in_turn(server: Server) -> None:
     log = Log()
     schedulers, led = [], []
@@ -203,3 +238,9 @@ def test_what_can_never_work_is_refused(server: Server) -> None:
         ):
             lead(scheduler, client.election("cron"))
         scheduler.shutdown()
+
+
+async def test_a_scheduler_that_blocks_is_refused_in_asyncio(server: Server) -> None:
+    async with pawlock.connect_async(server.url) as client:
+        with pytest.raises(pawlock.ConfigurationError, match="BlockingScheduler"):
+            lead(BlockingScheduler(), client.election("cron"))

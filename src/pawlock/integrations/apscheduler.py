@@ -29,14 +29,15 @@ def lead(scheduler: Any, election: pawlock.AsyncElection) -> AsyncLeading: ...
 def lead(scheduler: Any, election: pawlock.Election | pawlock.AsyncElection) -> Leading | AsyncLeading:
     """Run the jobs of a scheduler only while this process leads an election.
 
-    The scheduler is started here, paused. It resumes when this process is elected and pauses when the lead is lost; a
-    job that runs then is not interrupted. ``scheduler.shutdown()`` resigns, after the jobs that it waits for.
+    The scheduler is started here, paused; a ``BlockingScheduler`` by the caller, after this. It resumes when this process
+    is elected and pauses when the lead is lost; a job that runs then is not interrupted. ``scheduler.shutdown()`` resigns,
+    after the jobs that it waits for.
 
     A job with a fire time in the seconds between two leaders runs, or is reported as missed, by its own
     ``misfire_grace_time``. What came due earlier, while another process led, is not run again.
 
     Args:
-        scheduler: A ``BackgroundScheduler`` or ``AsyncIOScheduler`` of APScheduler 3, started or not.
+        scheduler: A ``BackgroundScheduler``, ``AsyncIOScheduler`` or other scheduler of APScheduler 3, started or not.
         election: ``client.election("cron")`` of ``pawlock.connect()``, for any scheduler; of ``pawlock.connect_async()``, for
             one in this event loop. Its ``ttl`` is how long a process that died keeps the lead.
 
@@ -44,7 +45,8 @@ def lead(scheduler: Any, election: pawlock.Election | pawlock.AsyncElection) -> 
         What ends it: ``close()``, or a ``with`` block (``async with``). Its ``lease`` has the fencing token.
 
     Raises:
-        ConfigurationError: The first argument is no scheduler of APScheduler 3, or has a leader already.
+        ConfigurationError: The first argument is no scheduler of APScheduler 3, has a leader already, or is a
+            ``BlockingScheduler`` with an election of asyncio.
     """
     from apscheduler.schedulers.base import BaseScheduler
 
@@ -52,18 +54,28 @@ def lead(scheduler: Any, election: pawlock.Election | pawlock.AsyncElection) -> 
         raise pawlock.ConfigurationError(
             f"scheduler must be a scheduler of APScheduler 3, got {type(scheduler).__name__}"
         )
-    return (
-        Leading(scheduler, election)
-        if isinstance(election, pawlock.Election)
-        else AsyncLeading(scheduler, election)
-    )
+    if isinstance(election, pawlock.Election):
+        return Leading(scheduler, election)
+    if _blocks(scheduler):
+        raise pawlock.ConfigurationError(
+            "a BlockingScheduler keeps its thread: give it an election of pawlock.connect()"
+        )
+    return AsyncLeading(scheduler, election)
+
+
+def _blocks(scheduler: Any) -> bool:
+    """Whether ``start()`` of a scheduler returns only at its end."""
+    from apscheduler.schedulers.background import BackgroundScheduler
+    from apscheduler.schedulers.blocking import BlockingScheduler
+
+    return isinstance(scheduler, BlockingScheduler) and not isinstance(scheduler, BackgroundScheduler)
 
 
 class _Led(ABC):
     """A scheduler that fires only while its election is led."""
 
     def __init__(self, scheduler: Any, election: Any) -> None:
-        from apscheduler.events import EVENT_SCHEDULER_SHUTDOWN
+        from apscheduler.events import EVENT_SCHEDULER_SHUTDOWN, EVENT_SCHEDULER_STARTED
 
         if hasattr(scheduler, "_pawlock"):
             raise pawlock.ConfigurationError("the scheduler has a leader already: call lead() once")
@@ -76,9 +88,10 @@ class _Led(ABC):
         self._fire: Callable[[], Any] = scheduler._process_jobs  # noqa: SLF001 - APScheduler has no other
         scheduler._process_jobs = self._process  # noqa: SLF001 - APScheduler has no other
         scheduler.add_listener(self._ended, EVENT_SCHEDULER_SHUTDOWN)
+        scheduler.add_listener(self._started, EVENT_SCHEDULER_STARTED)
         if scheduler.running:
             scheduler.pause()
-        else:
+        elif not _blocks(scheduler):
             scheduler.start(paused=True)
 
     @property
@@ -89,10 +102,17 @@ class _Led(ABC):
     def _process(self) -> Any:
         return self._fire() if self._election.leading else None
 
+    def _started(self, _event: object) -> None:
+        """One that blocks was started by the caller: paused, unless this process was elected before or meanwhile."""
+        self._scheduler.pause()
+        if self._lease is not None:
+            self._scheduler.resume()
+
     def _elected(self, lease: Any) -> None:
         self._lease = lease
-        self._skip_missed(timedelta(seconds=lease.ttl + _SLACK))
-        self._scheduler.resume()
+        if self._scheduler.running:  # else `_started` follows
+            self._skip_missed(timedelta(seconds=lease.ttl + _SLACK))
+            self._scheduler.resume()
 
     def _stop_leading(self) -> None:
         from apscheduler.schedulers import SchedulerNotRunningError
