@@ -99,7 +99,7 @@ class GateWait:
                 return outcome[0]
         waited = self.engine.runtime.now() - self.began
         self.engine.count("timeouts")
-        text = f"{self.doing} {self.name!r}: {self.state()} after {waited:.3g} s"
+        text = f"{self.doing} {self.name!r}: {self.state()} after {round(waited, 3):.3g} s"
         raise AcquireTimeout(text, name=self.name, waited=waited)
 
     async def within(self, wait: Coroutine[Any, Any, T]) -> T:

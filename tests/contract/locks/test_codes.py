@@ -6,6 +6,7 @@ import inspect
 import json
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -117,6 +118,17 @@ def test_what_was_tried_is_in_the_code(api: Api, pair: list[Client]) -> None:
     assert failed(api, many.release) == ("release", "UNLOCK_FAILED")
     assert failed(api, lambda: many.extend(5)) == ("extend", "EXTEND_FAILED")
     assert failed(api, client.election("e").resign) == ("lead", "NOT_THE_LEADER")
+
+
+def test_a_wait_of_nothing_reads_as_one(api: Api, pair: list[Client]) -> None:
+    """Not as "2.83e-05 s"."""
+    one, other = (client.raw for client in pair)
+    held = api.run(one.lock("a").acquire)
+    for what in (other.lock("a"), other.multi_lock(["a", "b"])):
+        with pytest.raises(pawlock.AcquireTimeout, match=r"still held after [\d.]+ s") as caught:
+            api.run(partial(what.acquire, timeout=0))
+        assert caught.value.waited < 5
+    api.run(held.release)
 
 
 def test_a_ticket_that_is_used_twice(api: Api, pair: list[Client]) -> None:

@@ -100,7 +100,7 @@ async def _all_or_none(
 def _timed_out(engine: Engine, plan: MultiPlan, error: AcquireTimeout, began: float) -> AcquireTimeout:
     waited = engine.runtime.now() - began
     by = f" by {error.holder}" if error.holder else ""
-    text = f"acquire {plan.name!r}: {error.name!r} was still held after {waited:.3g} s{by}; the others were released"
+    text = f"acquire {plan.name!r}: {error.name!r} was still held after {round(waited, 3):.3g} s{by}; the others are released"
     return AcquireTimeout(text, name=error.name, holder=error.holder, waited=waited, position=error.position)
 
 
