@@ -107,8 +107,7 @@ async def acquire(
         # Checked after registering: a concurrent close either saw this call or has set ``closed``.
         if engine.closed or not engine.maintenance_runs:
             engine.need_maintenance(plan.primitive.name)
-        # Always looked up: a weak reference to a task that is gone cannot be hashed for the first time.
-        mine = engine.held.get((attempt.who, "" if plan.counted else plan.primitive.key))
+        mine = None if plan.counted else engine.held.get((attempt.who, plan.primitive.key))
         lease = None if mine is None else taken_again(engine, plan, mine, attempt)
         tries = lease is None and (mine is None or attempt.wait or not mine.live)
         if tries and (_begin(engine, plan, attempt) or await _slept(engine, plan, attempt)):

@@ -111,7 +111,9 @@ class AsyncioRuntime(Routed):
 
     def who(self) -> Hashable:
         """See ``Runtime``: a task has its result or error, and that the lease, so the task is not kept."""
-        return ref(asyncio.current_task() or self)
+        # Hashed while it is there: later on it cannot be for the first time.
+        hash(who := ref(asyncio.current_task() or self))
+        return who
 
     def parker(self) -> Parker:
         """See ``Runtime``."""

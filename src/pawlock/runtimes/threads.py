@@ -151,6 +151,8 @@ class _Local(threading.local):
         # What it connects to in other threads.
         self.attempts: dict[Address, Future[Link]] = {}
         self.who: Hashable = ref(thread)
+        # While it is there: later on it cannot be for the first time.
+        hash(self.who)
         self.suffix: str = whose + part_of_holder(thread.name)
 
 

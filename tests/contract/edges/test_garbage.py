@@ -7,7 +7,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -177,6 +177,29 @@ def test_a_thread_that_ended_keeps_no_lease(client: pawlock.Client, other: pawlo
         assert isinstance(pool.submit(fails, "pool").exception(), ValueError)
         with other.lock("pool").acquire(timeout=10):
             pass
+
+
+def test_a_thread_that_is_gone_still_stands_for_what_its_block_has(
+    client: pawlock.Client, other: pawlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who looks for deadlocks asks what each holds, also of a permit in a block that a thread of a pool has begun."""
+    permit = client.semaphore("permit", permits=2).acquire()
+
+    def steps() -> Generator[None, None, None]:
+        with permit:
+            yield
+
+    began = steps()
+    thread = threading.Thread(target=lambda: next(began))
+    thread.start()
+    thread.join()
+    del thread
+    gc.collect()
+    with other.lock("busy"), client.lock("mine"), pytest.raises(pawlock.AcquireTimeout):
+        client.lock("busy").acquire(timeout=1.5)
+    began.close()
+    assert permit.state == "released"
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
 def test_clients_that_are_dropped_leave_no_thread_and_no_connection(valkey: Server) -> None:
