@@ -39,9 +39,9 @@ async def timed_out(engine: Engine, plan: Plan, began: float, waiter: Waiter | N
             log.debug("the holder of %r could not be read: %s", plan.primitive.name, fault.text)
     engine.count("timeouts")
     name = plan.primitive.name
-    text = f"acquire {name!r}: still held after {round(waited, 3):.3g} s" + (f" by {holder}" if holder else "")
-    if waiter is not None and waiter.endless:
-        text += f"{',' if holder else ' by'} {ENDLESS}"
+    endless = ENDLESS if waiter is not None and waiter.endless else None
+    by = ", ".join(filter(None, (holder, endless)))
+    text = f"acquire {name!r}: still held after {round(waited, 3):.3g} s{by and f' by {by}'}"
     own = waits_for_itself(engine, plan.primitive, engine.runtime.who())
     text += own and f"; {own}"
     return AcquireTimeout(

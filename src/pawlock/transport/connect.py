@@ -212,7 +212,7 @@ class Greeting:
 
     def _check(self, reply: Any) -> None:
         shown, wanted = self._endpoint.shown, self._endpoint.mode
-        if self.old and b":" in reply:
+        if self.old and isinstance(reply, bytes) and b":" in reply:
             lines = reply.decode(errors="replace").replace("redis_", "").splitlines()
             reply = dict([line.split(":", 1) for line in lines if ":" in line])
         if not isinstance(reply, (dict, list)):
