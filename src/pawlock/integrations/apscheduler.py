@@ -65,10 +65,11 @@ def lead(scheduler: Any, election: pawlock.Election | pawlock.AsyncElection) -> 
 
 def _blocks(scheduler: Any) -> bool:
     """Whether ``start()`` of a scheduler returns only at its end."""
-    from apscheduler.schedulers.background import BackgroundScheduler
     from apscheduler.schedulers.blocking import BlockingScheduler
 
-    return isinstance(scheduler, BlockingScheduler) and not isinstance(scheduler, BackgroundScheduler)
+    # Of APScheduler's own classes: those of the background and of gevent are below this one, with another `start`.
+    owners = [one for one in type(scheduler).__mro__ if one.__module__.startswith("apscheduler.")]
+    return next(one for one in owners if "start" in vars(one)) is BlockingScheduler
 
 
 class _Led(ABC):
