@@ -277,6 +277,7 @@ def _bad() -> list[tuple[str, Callable[[], Any], type[pawlock.PawlockError], str
         ("bytes", lambda: b"redis://localhost", pawlock.ConfigurationError, "bytes"),
         ("number", lambda: 6379, pawlock.ConfigurationError, "int"),
         ("dict", lambda: {"host": "h"}, pawlock.ConfigurationError, "dict"),
+        ("set", lambda: {"redis://a", "redis://b"}, pawlock.ConfigurationError, "a list of them"),
     ]
 
 
