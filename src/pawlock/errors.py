@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 __all__ = [
     "AcquireTimeout",
@@ -87,7 +88,18 @@ class PawlockError(Exception):
     @property
     def text(self) -> str:
         """The text without the code."""
-        return str(self.args[0])
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the constructor: that of a class of the user's takes what it likes.
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[PawlockError], args: tuple[Any, ...], values: dict[str, Any]) -> PawlockError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(values)
+    return error
 
 
 class NotAcquired(PawlockError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import pickle
@@ -78,8 +79,30 @@ def test_every_error_is_made_again_by_its_class_and_args() -> None:
     for kind in public:
         error = kind(**{name: values[name] for name in inspect.signature(kind).parameters})
         again = kind(*json.loads(json.dumps(error.args)))
-        assert (vars(again), str(again)) == (vars(error), str(error))
+        pickled = pickle.loads(pickle.dumps(error))
+        for one in (again, pickled):
+            assert (type(one), vars(one), str(one)) == (kind, vars(error), str(error))
         assert repr(error) == f"{kind.__name__}('no')"
+
+
+class Closed(pawlock.NotAcquired):
+    """As a program may derive one."""
+
+    def __init__(self, shop: int) -> None:
+        super().__init__(f"shop {shop} is closed", name="shop")
+        self.shop = shop
+
+
+class Plain(PawlockError):
+    def __init__(self) -> None:
+        Exception.__init__(self)
+
+
+def test_an_error_of_a_program_may_take_what_it_likes() -> None:
+    error = Closed(7)
+    again = pickle.loads(pickle.dumps(error))
+    assert (vars(again), str(again), repr(again)) == (vars(error), str(error), "Closed('shop 7 is closed')")
+    assert (str(Plain()), repr(copy.copy(Plain()))) == ("[PAWLOCK_ERROR]", "Plain('')")
 
 
 def test_the_codes_of_different_errors_differ() -> None:
