@@ -366,8 +366,6 @@ class AsyncioRuntime(Routed):
             if opening:
                 await asyncio.wait(opening)
         finally:
-            # Also where the loop ends and cancels this: the leases that were just given back are to be free.
-            await _close(self._muxes, self.request_timeout or _DRAIN_WITHIN)
             await self._while_loop_runs.aclose()
 
     def after_fork(self) -> None:
@@ -379,26 +377,22 @@ class AsyncioRuntime(Routed):
         self._opening = {}
 
 
-async def _close(muxes: Mapping[_Place, Mux], within: float) -> None:
-    try:
-        for mux in list(muxes.values()):
-            await mux.drain_replies(within)
-    finally:
-        for mux in list(muxes.values()):
-            mux.close()
-    # A loop that ends before they are closed would warn of it.
-    await asyncio.sleep(0)
-
-
 async def _while_loop_runs(muxes: Mapping[_Place, Mux]) -> AsyncGenerator[None]:
-    """Close the connections where the loop ends the generators that it has, as ``asyncio.run`` does last of all."""
+    """Close the connections at its end, also where the loop ends its generators, as ``asyncio.run`` does last of all."""
     try:
         yield
     finally:
-        if muxes:
-            # Behind the first step of the others: they may give back what they hold.
+        try:
+            # Behind the first step of the others that the loop ends: they may give back what they hold.
             await asyncio.sleep(0)
-            await _close(muxes, _DRAIN_WITHIN)
+            for mux in list(muxes.values()):
+                # Also where the loop cancels this: what was just given back is to be free.
+                await mux.drain_replies(max(_DRAIN_WITHIN, mux.patience))
+        finally:
+            for mux in list(muxes.values()):
+                mux.close()
+        # A loop that ends before they are closed would warn of it.
+        await asyncio.sleep(0)
 
 
 async def _reported(callback: Callable[[], object]) -> None:
