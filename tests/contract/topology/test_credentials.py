@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -156,9 +157,10 @@ def test_a_lease_that_a_changed_password_ends_says_so(server: Server, api: Api) 
     admin(server, "second-s3cret", "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     admin(server, "second-s3cret", "CLIENT", "KILL", "TYPE", "pubsub")
     for lease in leases:
-        until(lambda lease=lease: lease.reason == "unreachable", what="the loss")
+        until(partial(getattr, lease, "reason"), what="the loss")
         with pytest.raises(pawlock.LeaseLost) as caught:
             lease.check()
+        assert caught.value.reason == "unreachable"
         assert "WRONGPASS" not in str(caught.value)
         assert "WRONGPASS" in "".join(caught.value.__notes__)
         assert "s3cret" not in "".join(traceback.format_exception(caught.value))
