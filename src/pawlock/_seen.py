@@ -71,7 +71,9 @@ async def with_sleepers(
     names = engine.reports.namespace
     if calls is None and names is not None:
         calls = names.calls
-    processes = sorted(set().union(*map(_processes, infos)))[:_MOST_PROCESSES] if calls is not None else []
+    processes = (
+        sorted(set[str]().union(*map(_processes, infos)))[:_MOST_PROCESSES] if calls is not None else []
+    )
     if not processes or calls is None:
         return list(infos)
     questions = [calls.read_waits(process) for process in processes]

@@ -72,12 +72,16 @@ class PawlockError(Exception):
     """
 
     code: str = "PAWLOCK_ERROR"
+    args: tuple[Any, ...]
 
     def __init__(self, message: str = "", name: str | None = None) -> None:
         super().__init__(message)
         self.name = name
+        self._made_of(message, name)
+
+    def _made_of(self, *args: Any) -> None:
         # In every class what makes an equal one: Celery passes on the class and these alone, as JSON.
-        self.args = message, name
+        self.args = args
 
     def __str__(self) -> str:
         return f"{self.text} [{self.code}]".lstrip()
@@ -117,7 +121,7 @@ class NotAcquired(PawlockError):
     def __init__(self, message: str = "", name: str | None = None, holder: str | None = None) -> None:
         super().__init__(message, name=name)
         self.holder = holder
-        self.args = message, name, self.holder
+        self._made_of(message, name, self.holder)
 
 
 class AcquireTimeout(NotAcquired, TimeoutError):
@@ -147,7 +151,7 @@ class AcquireTimeout(NotAcquired, TimeoutError):
         self.waited = waited
         self.position = position
         self.outcomes: dict[str, str] = dict(outcomes or {})
-        self.args = message, name, self.holder, self.waited, self.position, self.outcomes
+        self._made_of(message, name, self.holder, self.waited, self.position, self.outcomes)
 
 
 class QueueFull(NotAcquired):
@@ -185,7 +189,7 @@ class DeadlockDetected(NotAcquired):
         super().__init__(message, name=name, holder=holder)
         self.cycle: tuple[str, ...] = tuple(cycle)
         self.waiters: tuple[tuple[str, str, float], ...] = tuple((who, lock, at) for who, lock, at in waiters)
-        self.args = message, name, self.holder, self.cycle, self.waiters
+        self._made_of(message, name, self.holder, self.cycle, self.waiters)
 
 
 class ClientClosed(PawlockError):
@@ -243,7 +247,7 @@ class NotHeld(PawlockError):
         super().__init__(message, name=name)
         self.operation = operation
         self.code = _NOT_HELD.get(operation, type(self).code)
-        self.args = message, name, self.operation
+        self._made_of(message, name, self.operation)
 
 
 _LEASE_LOST: Mapping[str, str] = MappingProxyType(
@@ -281,7 +285,7 @@ class LeaseLost(PawlockError):
         super().__init__(message, name=name)
         self.reason = reason
         self.code = _LEASE_LOST.get(reason, type(self).code)
-        self.args = message, name, self.reason
+        self._made_of(message, name, self.reason)
 
 
 class StaleFence(PawlockError):
@@ -298,7 +302,7 @@ class StaleFence(PawlockError):
     def __init__(self, message: str = "", name: str | None = None, fence: int | None = None) -> None:
         super().__init__(message, name=name)
         self.fence = fence
-        self.args = message, name, self.fence
+        self._made_of(message, name, self.fence)
 
 
 class ClockDrift(PawlockError):
@@ -321,7 +325,7 @@ class ClockDrift(PawlockError):
     ) -> None:
         super().__init__(message, name=name)
         self.outcomes: dict[str, str] = dict(outcomes or {})
-        self.args = message, name, self.outcomes
+        self._made_of(message, name, self.outcomes)
 
 
 class BackendError(PawlockError):
@@ -391,7 +395,7 @@ class NotReplicated(BackendError):
         super().__init__(message, name=name)
         self.acknowledged = acknowledged
         self.wanted = wanted
-        self.args = message, name, self.acknowledged, self.wanted
+        self._made_of(message, name, self.acknowledged, self.wanted)
 
 
 class QuorumNotReached(BackendError):
@@ -411,7 +415,7 @@ class QuorumNotReached(BackendError):
     ) -> None:
         super().__init__(message, name=name)
         self.outcomes: dict[str, str] = dict(outcomes or {})
-        self.args = message, name, self.outcomes
+        self._made_of(message, name, self.outcomes)
 
 
 class ScriptError(BackendError):
@@ -474,4 +478,4 @@ class LimitMismatch(ConfigurationError):
         super().__init__(message, name=name)
         self.limit = limit
         self.permits = permits
-        self.args = message, name, self.limit, self.permits
+        self._made_of(message, name, self.limit, self.permits)

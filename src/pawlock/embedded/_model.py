@@ -28,7 +28,7 @@ class ServerInUse(PawlockError):
     def __init__(self, message: str = "", name: str | None = None, clients: int = 0) -> None:
         super().__init__(message, name=name)
         self.clients = clients
-        self.args = message, name, self.clients
+        self._made_of(message, name, self.clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,9 @@ def endpoint_of(client: object) -> Endpoint:
         raise ConfigurationError(f"a {kind} is not a client: pass the Redis object that created it")
     found = getattr(pool, "connection_kwargs", None)
     if pool is None or not isinstance(found, dict):
-        raise ConfigurationError(f"cannot connect with a {kind}: pass a URL, a client of Redis or Valkey, or a list of them")
+        raise ConfigurationError(
+            f"cannot connect with a {kind}: pass a URL, a client of Redis or Valkey, or a list of them"
+        )
     scheme = _scheme(getattr(pool, "connection_class", object))
     kept = _kept(cast("dict[str, Any]", found), scheme)
     check_files(kept)

@@ -50,7 +50,7 @@ class LockError(theirs.LockError, pawlock.PawlockError):
     def __init__(self, message: str, lock_name: str | None = None) -> None:
         super().__init__(message, lock_name)
         # redis-py 5 leaves out its parents' constructors.
-        self.args = message, lock_name
+        self._made_of(message, lock_name)
         self.name = lock_name
 
     def __repr__(self) -> str:
