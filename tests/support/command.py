@@ -29,7 +29,12 @@ PAWLOCK = (sys.executable, "-m", "pawlock")
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a command: the checkout's pawlock, and no setting of the one who runs the tests."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PAWLOCK_")}
+    # A terminal has its own size, whatever that of the one who runs the tests is.
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("PAWLOCK_") and key not in ("COLUMNS", "LINES")
+    }
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **more}
 
 
