@@ -201,7 +201,9 @@ for _ in range(3):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(0.3)
 
-threading.Thread(target=lambda: [][0], daemon=True).start()
+other = threading.Thread(target=lambda: [][0], daemon=True)
+other.start()
+other.join()
 """
     with Script(text, valkey.url) as script:
         _, _, said = script.end()

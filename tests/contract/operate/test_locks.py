@@ -196,7 +196,8 @@ def test_what_is_held_for_moments_is_listed_each_time(
         for _ in range(10):
             (info,) = other.locks()
             assert (info.name, info.held) == ("busy", True)
-            assert info.queue_length >= least
+            # Between a hand-off and the next ticket of whoever gave it, all may wait inside the clients.
+            assert info.waiting >= least
             time.sleep(0.05)
 
 
