@@ -1,4 +1,4 @@
-"""`python -m benchmarks.page`: writes the tables of the page "Benchmarks" from the stored run, and draws its charts.
+"""`python -m benchmarks.page`: writes the tables of the page on performance from the stored run, and draws its charts.
 
 The page is written by hand but for what stands between `<!-- bench NAME -->` and `<!-- /bench -->`.
 """
