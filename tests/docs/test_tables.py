@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import re
+from collections import Counter
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import pawlock
-from pawlock import errors
+from pawlock import errors, fencing, metrics, testing
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -123,12 +124,29 @@ def test_every_error_is_explained() -> None:
     assert told == {name: getattr(errors, name).code for name in errors.__all__ if name != "PawlockError"}
 
 
-def test_every_public_name_is_on_a_page_of_the_reference() -> None:
-    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")]
-    shown = {name for page in pages for name in re.findall(r"^::: pawlock\.(\w+)$", page, re.MULTILINE)}
-    assert any("::: pawlock.errors" in page for page in pages), "all errors at once"
-    missing = set(pawlock.__all__) - shown - set(errors.__all__) - {"__version__"}
-    assert not missing
+def test_every_public_name_is_on_one_page_of_the_reference() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference").rglob("*.md")]
+    shown = Counter(
+        name for page in pages for name in re.findall(r"^::: pawlock\.(\S+)$", page, re.MULTILINE)
+    )
+    assert [name for name, times in shown.items() if times > 1] == []
+    assert shown["errors"] == shown["fencing"] == 1, "all of a module at once"
+    public = set(pawlock.__all__) - set(errors.__all__) - {"__version__"}
+    for module in (testing, metrics):
+        public |= {f"{module.__name__.removeprefix('pawlock.')}.{name}" for name in module.__all__}
+    assert public - set(shown) == set()
+    guards = (DOCS / "reference/fencing.md").read_text(encoding="utf-8")
+    assert [name for name in fencing.__all__ if not re.search(rf"\b{name}\b", guards)] == []
+
+
+def test_the_index_of_the_api_links_every_name() -> None:
+    """Old addresses of the names, all of which were on that page, lead on by these links."""
+    index = (DOCS / "reference/api/index.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\[`\w+`\]\[pawlock\.([\w.]+)\]", index)
+    assert len(linked) == len(set(linked))
+    assert set(pawlock.__all__) - set(errors.__all__) - {"__version__"} <= set(linked)
+    for path in (DOCS / "reference/api").glob("*.md"):
+        assert path.name == "index.md" or f"]({path.name})" in index, path.name
 
 
 def test_the_fields_of_a_record_are_those_that_it_explains() -> None:

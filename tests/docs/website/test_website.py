@@ -156,6 +156,47 @@ def test_search_leads_to_the_page(address: str, tmp_path: Path) -> None:
     assert {term: found[term] for term in ASKED if ASKED[term] not in found[term]} == {}
 
 
+LED_ON = {
+    "pawlock.Lease": "lock",
+    "pawlock.Client.lock": "client",
+    "pawlock.aio.election.AsyncLeaders.close": "election",
+}
+"""What an address of the page that had the whole API names, and the page that has it now."""
+
+
+@in_browser
+def test_old_addresses_of_the_api_lead_on(address: str, tmp_path: Path) -> None:
+    here = f"{address}reference/api/"
+    wanted = {f"#{name}": f"{topic}/#{name}" for name, topic in LED_ON.items()}
+    wanted |= {anchor: anchor for anchor in ("#threads", "#several-masters", "#pawlock.Nothing")}
+    with Browser(tmp_path / "chromium") as page:
+        page.shape("light", 1366)
+        page.open(address)
+        # In a frame: a page that goes on to another one breaks off the script that looks at it.
+        for old, new in wanted.items():
+            page.run(f"document.body.innerHTML = '<iframe src=\"{here}{old}\"></iframe>'")
+            there = (
+                f"frames[0].location.href === '{here}{new}' && frames[0].document.readyState === 'complete'"
+            )
+            page.until(there)
+            if old != new:
+                assert page.run(f"frames[0].document.getElementById('{old[1:]}') !== null"), old
+
+
+@in_browser
+def test_no_page_is_longer_than_25_screens(site: Path, address: str, tmp_path: Path) -> None:
+    height = "document.querySelector('.md-content').scrollHeight"
+    long: dict[str, float] = {}
+    with Browser(tmp_path / "chromium") as page:
+        page.shape("light", 1366)
+        for file in sorted(site.rglob("index.html")):
+            name = file.parent.relative_to(site).as_posix()
+            page.open(address + ("" if name == "." else name + "/"))
+            if (screens := page.run(height) / 768) > 25:
+                long[name] = screens
+    assert long == {}
+
+
 WIDE = {"concepts/how-fast": 2}
 """How many tables of ten or more columns scroll on a page."""
 
