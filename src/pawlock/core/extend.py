@@ -76,7 +76,7 @@ async def downgrade(engine: Engine, lease: HeldLease) -> None:
 
 
 async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) -> None:
-    hold, runtime = lease.hold, engine.runtime
+    hold, runtime, options = lease.hold, engine.runtime, lease.hold.options
     retry = Retry(holds=True)
     while True:
         call = hold.primitive.renew(hold.token, to_ms(ttl), to_ms(ttl), "")
@@ -84,13 +84,13 @@ async def _raise_life(engine: Engine, lease: HeldLease, ttl: float, doing: str) 
         try:
             outcome = await renew_one(engine, hold, call)
         except Fault as fault:
-            options, until = hold.options, hold.valid_until
-            pause = pause_after(engine, fault, retry, options, until, doing, lease.name, sent_at)
+            pause = pause_after(engine, fault, retry, options, hold.valid_until, doing, lease.name, sent_at)
             await rest(engine, pause, lease.name, doing)
             continue
         if isinstance(outcome, Granted):
             if not engine.apply_renewals([(hold, outcome.left_ms, to_ms(ttl))], sent_at):
                 return
         elif hold.live and not engine.expired(hold, runtime.now()):
-            engine.lose(hold, *await loss_reasons(runtime, [(hold, outcome)], hold.options.answer_within))
+            patience = engine.within(min(0.5, options.answer_within))
+            engine.lose(hold, *await loss_reasons(runtime, [(hold, outcome)], patience))
         raise lease.not_held(doing)
