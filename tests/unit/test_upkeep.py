@@ -23,7 +23,7 @@ from pawlock.core.outcomes import Leading
 from pawlock.core.primitive import TOMB_MS
 from pawlock.core.records import Attempt, Hold, OutboxEntry
 from pawlock.core.runtime import Call, Fault, Reply
-from pawlock.errors import BackendUnavailable, ScriptError
+from pawlock.errors import BackendUnavailable, NotHeld, ScriptError
 from pawlock.model import LeaseState, LossReason
 from pawlock.primitives.election.operation import ENDED, Watch
 from pawlock.primitives.gate_wait import unexpected
@@ -135,6 +135,15 @@ def test_a_renewal_without_an_answer_is_tried_again_within_half_of_what_is_left(
         half = (lease.hold.valid_until - now) / 2
         assert not rig.engine.schedule.take_due(now, 9)
         assert rig.engine.schedule.take_due(now + half, 9) == [lease.hold]
+
+
+def test_a_lease_that_the_server_denies_to_extend_is_lost() -> None:
+    for left, reason in ((absent(forced=1), LossReason.TAKEN), (unanswered(), LossReason.EXPIRED)):
+        rig = Rig(held(), unknown(), left)
+        lease = rig.acquire()
+        with pytest.raises(NotHeld):
+            run(extend(rig.engine, lease, 60.0))
+        assert (lease.state, lease.hold.reason) == (LeaseState.LOST, reason)
 
 
 def test_several_masters_have_a_second_whatever_the_life_of_a_ticket_is() -> None:
