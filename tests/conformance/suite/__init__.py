@@ -128,7 +128,7 @@ def run(
     apis: Sequence[Api] = APIS,
     *,
     only: Iterable[str] | None = None,
-    parallel: int = 8,
+    parallel: int = 4,
     nodes: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
     traits: Mapping[str, Any] | None = None,
@@ -143,7 +143,8 @@ def run(
         kinds: Which primitives of the registry; None (default): all.
         apis: Which APIs; default both.
         only: Which checks, by name; None (default): all that apply.
-        parallel: How many checks at one time; default 8, since a check mostly waits.
+        parallel: How many checks at one time; default 4: a check mostly waits, but more of them hold each other up in one
+            interpreter.
         nodes: The servers behind the address, as ``redis://``, where it names Sentinels, a cluster or several masters.
             Checks that put themselves between client and server are left out then.
         options: What every client is connected with, beside the address.

@@ -101,8 +101,8 @@ class Backend(Protocol):
         """The same with what is in it: another one after each change."""
         ...
 
-    def queued(self, namespace: str) -> int:
-        """How many stand in its queues."""
+    def queued(self, namespace: str) -> frozenset[object]:
+        """Who stands in its queues."""
         ...
 
     def without_ttl(self, namespace: str) -> list[str]:
@@ -169,10 +169,10 @@ class RedisBackend:
             if b":dead:" not in key
         }
 
-    def queued(self, namespace: str) -> int:
+    def queued(self, namespace: str) -> frozenset[object]:
         """See ``Backend``."""
         found = [(number, key) for number, key in self._found(namespace) if key.endswith(b"queue")]
-        return sum(int(self._raw[number].zcard(key)) for number, key in found)
+        return frozenset(member for number, key in found for member in self._raw[number].zrange(key, 0, -1))
 
     def without_ttl(self, namespace: str) -> list[str]:
         """See ``Backend``."""

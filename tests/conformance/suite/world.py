@@ -115,7 +115,7 @@ class World:
         self._backend: Backend = backend or RedisBackend(url, nodes)
         self._clients: list[Any] = []
         self._proxies: list[Faulty] = []
-        self._before: object = None
+        self._before: frozenset[object] | None = None
         self.kept: list[Any] = []
 
     @property
@@ -219,12 +219,15 @@ class World:
         """Give what was just started the time to reach the server, as its queue shows, or a change of the keys."""
         before, self._before = self._before, None
         end = time.monotonic() + (PATIENCE if self.entry.fifo else 0.5)
-        while before is not None and self._state() == before and time.monotonic() < end:
+        while before is not None and not self._state() - before and time.monotonic() < end:
             await self.pause(0.004)
         await self.pause(0.05)
 
-    def _state(self) -> object:
-        return self._backend.queued(self.namespace) if self.entry.fifo else self.picture()
+    def _state(self) -> frozenset[object]:
+        # One that leaves the queue meanwhile must not pass for the one who is awaited there.
+        if self.entry.fifo:
+            return self._backend.queued(self.namespace)
+        return frozenset(self.picture().items())
 
     # The server -------------------------------------------------------------------------------------------------
 
