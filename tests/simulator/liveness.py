@@ -23,6 +23,9 @@ __all__ = ["Attempt", "Liveness"]
 GRACE = 3.0
 """Seconds after the end of a trouble in which what it left undone is to be done: a few timeouts of a node."""
 
+_FAR = 0.25
+"""Seconds one way, beyond which a master cannot be connected to in time."""
+
 _BOUND = 3.0
 """Seconds within which a name that nobody holds or waits for is granted: far below a ttl of 30 s."""
 
@@ -69,7 +72,10 @@ class Liveness:
         """Expect what a plan allows."""
         self.least = 3.0 if plan.tail else 1.0
         impatient = any(options.get("unavailable_after") for _, _, options in plan.locks)
-        self.patient = not impatient and not plan.node_timeout
+        slow = max((fault.amount for fault in plan.faults if fault.kind == "all_slow"), default=0.0)
+        # A connection takes several messages each way, within a second in all.
+        distant = sum(far + slow > _FAR for far in plan.far) * 2 > len(plan.far)
+        self.patient = not impatient and not plan.node_timeout and not distant
 
     # What was broken ----------------------------------------------------------------------------------------------
 
@@ -106,7 +112,11 @@ class Liveness:
             if key in self._ended and attempt.who in self._ended[key]:
                 self._ended[key][attempt.who] = now
             if lives:
-                self._closed_until[key] = max(self._closed_until.get(key, 0.0), now + lives)
+                self.stays(key, lives)
+
+    def stays(self, key: str, seconds: float) -> None:
+        """What is over for its owner is on the masters for so long yet."""
+        self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + seconds)
 
     def _free_since(self, attempt: Attempt) -> float:
         """Since when nobody else holds the names, or asks for them; infinity if somebody does."""
@@ -170,7 +180,7 @@ class Liveness:
         quorum = None if hold.quorum is None else hold.quorum()
         given = 0 if quorum is None else sum(vote.granted for vote in quorum.nodes)
         # Its votes outlive it by the drift, and until they are taken back.
-        self._closed_until[key] = max(self._closed_until.get(key, 0.0), self._world.now + GRACE)
+        self.stays(key, GRACE)
         if (
             hold.rhythm.hold_limit is None
             and self.patient

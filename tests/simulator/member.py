@@ -31,7 +31,7 @@ from pawlock.topology.endpoint import Endpoint
 from tests.simulator import acts, once_steps
 from tests.simulator.beliefs import Belief
 from tests.simulator.client import SimClient
-from tests.simulator.liveness import Attempt
+from tests.simulator.liveness import GRACE, Attempt
 from tests.simulator.plan import Client, Operation
 from tests.simulator.quorum import QuorumSimRuntime
 from tests.simulator.routed import RoutedSimRuntime
@@ -297,7 +297,7 @@ class Member:
         attempt = Attempt(_keys_of(lock), (self.number, self.life, task.name), since, exclusive=True)
         timeout = 0.0 if step.how == "try" else step.timeout
         sim.liveness.asks(attempt)
-        lives = 0.0
+        lives, lease = 0.0, None
         try:
             try:
                 lease = await self._take(step, lock)
@@ -317,6 +317,9 @@ class Member:
             lives = 2.2 * sim.plan.longest_ttl() + 1.0
             raise
         finally:
+            if lease is not None and any(one.hold.reason is LossReason.MAX_HOLD for one in members_of(lease)):
+                # Only now it is given back, in the background.
+                lives = max(lives, GRACE)
             sim.liveness.ends(attempt, lives=lives)
 
     async def _take(self, step: Operation, lock: Any) -> Any:
