@@ -23,6 +23,9 @@ __all__ = ["Attempt", "Liveness"]
 GRACE = 3.0
 """Seconds after the end of a trouble in which what it left undone is to be done: a few timeouts of a node."""
 
+_DISTANT = 0.1
+"""Seconds one way, beyond which a master answers later than the others are waited for."""
+
 _FAR = 0.25
 """Seconds one way, beyond which a master cannot be connected to in time."""
 
@@ -92,6 +95,9 @@ class Liveness:
     def calm(self, since: float) -> bool:
         """Whether a majority could answer at all times from ``since``."""
         bad = self._bad(since)
+        if bad:
+            # Nobody waits for one that is far beyond the others, and it takes seconds to be connected to again.
+            bad = bad | {node for node in self._fleet.nodes if node.far > _DISTANT}
         return None not in bad and len(bad) * 2 < len(self._fleet.nodes)
 
     def _bad(self, since: float) -> set[Node | None]:
@@ -160,7 +166,9 @@ class Liveness:
             self._world.fail(f"early: {where} gave up after {now - began:.3f} s of {timeout} s: {error}")
         failed = isinstance(error, (BackendError, ClockDrift))
         patient = timeout is None or timeout == 0 or timeout >= _BOUND
-        if failed and patient and self.patient and ready < began - GRACE:
+        # What is left of an own lease on one master grants no more than a master that is away.
+        stands = bool(self._bad(began - GRACE)) and self._free_since(attempt) >= began - GRACE
+        if failed and patient and self.patient and ready < began - GRACE and not stands:
             self._world.fail(f"unavailable: {where} was told {error} while a majority could answer")
 
     def lost(self, lease: HeldLease, where: str) -> None:
