@@ -78,7 +78,10 @@ class Liveness:
         slow = max((fault.amount for fault in plan.faults if fault.kind == "all_slow"), default=0.0)
         # A connection takes several messages each way, within a second in all.
         distant = sum(far + slow > _FAR for far in plan.far) * 2 > len(plan.far)
-        self.patient = not impatient and not plan.node_timeout and not distant
+        # A request has a third of a ticket's life.
+        tickets = [options["ticket_ttl"] for _, _, options in plan.locks if options.get("ticket_ttl")]
+        hurried = min(tickets, default=3.0) / 3 < 4 * (slow + max(plan.far, default=0.0))
+        self.patient = not (impatient or plan.node_timeout or distant or hurried)
 
     # What was broken ----------------------------------------------------------------------------------------------
 
