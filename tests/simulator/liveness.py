@@ -26,7 +26,7 @@ GRACE = 3.0
 _DISTANT = 0.1
 """Seconds one way, beyond which a master answers later than the others are waited for."""
 
-_FAR = 0.25
+_FAR = 0.21
 """Seconds one way, beyond which a master cannot be connected to in time."""
 
 _BOUND = 3.0

@@ -65,7 +65,9 @@ def broken_vote(before: Vote, after: Vote, step: Step) -> list[str]:
     found: list[str] = []
     if after.value and after.expiry < 0:
         found.append("I6: the name has no expiry")
-    kept = after.fence_expiry >= max(after.now, after.last / 1000) + FENCE_MS * 23 / 24
+    # A grant that did not read the node's clock, which may have jumped, counts from the clocks that proposed it.
+    read = step.reply[0] != "H" or step.reply[-1] != 0
+    kept = after.fence_expiry >= max(after.now if read else 0, after.last / 1000) + FENCE_MS * 23 / 24
     # What grants or renews prolongs it; what finds another holder changes nothing, however long ago that was.
     if after.last and step.reply[0] == "H" and not kept:
         found.append("I6: the fence key is not kept for its time past its value")
