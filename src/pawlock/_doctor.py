@@ -45,7 +45,7 @@ def examine(found: Target, *, ttl: float, namespace: str) -> list[ServerReport]:
         namespace: What ``check_namespace`` returned: the permissions that it needs are checked.
     """
     if isinstance(found, Place):
-        return [ServerReport(shown_of(found), ())]
+        return found.examine() or [ServerReport(shown_of(found), ())]
     if isinstance(found, Sentinels):
         return _by_sentinels(found, ttl, namespace)
     nodes = list(found.nodes) if isinstance(found, (ClusterNodes, Masters)) else [found()]

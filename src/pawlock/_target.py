@@ -53,7 +53,7 @@ def find_target(
         except ConfigurationError as error:
             raise ConfigurationError(f"PAWLOCK_URL: {error.text}") from None
     if isinstance(target, str):
-        if target.startswith(("embedded:", "memory:")):
+        if target.partition(":")[0].strip() in ("embedded", "memory", "etcd", "etcds"):
             return _nearby(target, credentials)
         found = credentials.put_into(parse_target(target))
     elif isinstance(target, (list, tuple)):

@@ -114,17 +114,19 @@ class Masters:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Something in this process that serves clients, as ``pawlock.testing.Sim`` does: it brings its own runtimes.
+    """Something that serves clients with runtimes of its own: ``pawlock.testing.Sim``, another engine.
 
     Attributes:
         shown: Its address.
         threads: Makes a runtime of threads from the prefix of wake-up channels.
         tasks: Makes a runtime of one event loop from the loop and that prefix.
+        examine: Gives the reports of ``client.check()``.
     """
 
     shown: str
     threads: Callable[[str], Any]
     tasks: Callable[[Any, str], Any]
+    examine: Callable[[], list[Any]] = list
 
 
 Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Place"

@@ -1,0 +1,1 @@
+"""The second engine: the requests of Redis's scripts, carried out by transactions of etcd."""

@@ -1,0 +1,731 @@
+r"""What the scripts do on Redis, done by transactions of etcd: the same keys, arguments and replies.
+
+Everything of a name lies under its key: ``KEY\\0TOKEN`` for each holder and waiter, bound to a lease of its own, and
+``KEY\\1…`` for what is beside them. Their order is that in which they were created. The first holds; of permits, as many
+of the first as fit. So a hand-off writes nothing: whoever is before goes, and the next one holds.
+
+Rules:
+
+1. Who comes and holds is written only if nothing of the name has changed since it was looked at; who waits, behind all.
+2. A row goes with its lease, with the release of its token, or by an operator. What is left behind with a tombstone has
+   its lease revoked: no late copy of its transaction can be carried out.
+3. A lease counts from before the request that granted it or kept it alive was sent, and one that may be that of
+   another token is not used again.
+4. Fences follow from the revision at which a row was created: a later holder of a name was created later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from pawlock._system import now, wall
+from pawlock.core.names import helper_key
+from pawlock.core.outcomes import NOBODY_MS, Outcome
+from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
+from pawlock.core.scripts import load
+from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.etcd.gateway import Gateway, Gone, decoded, encoded
+
+__all__ = ["Book", "Requests"]
+
+log: logging.Logger = logging.getLogger("pawlock.etcd")
+
+Reply: TypeAlias = "list[Any]"
+Answer: TypeAlias = "dict[str, Any]"
+
+FENCES = 100
+"""Fences of each revision: more than a grant reserves for hand-overs inside its client."""
+
+LEAST_TTL = 2
+"""Seconds: etcd's leases last one and a half of its election timeouts, which are a second each by default."""
+
+_ROW, _SIDE, _END = b"\x00", b"\x01", b"\x02"
+_EXCLUSIVE = "x"
+_ANY_LIMIT = 1_000_000_000
+_CLOSED = "closed"
+_FORCED_FOR = 60
+_LIMIT_FOR = 24 * 3600
+_FRESH = 0.05
+"""Of a lease's life: what it may have lived when it is used for another token without being kept alive first."""
+
+_IDLE = 0.5
+"""The same after which it is not used any more, as it may end on the way."""
+
+_MOST_IDLE = 64
+_NO_CLOCK = -1
+"""What stands for the present where nothing is a time: fences are none."""
+
+_PAUSE = 0.2
+_LOGICAL_MS = 1_000_000
+"""Of a revision: records of waiters are compared by revisions, which all clocks agree on, and milliseconds since."""
+
+
+class Lease:
+    """A lease of etcd.
+
+    Attributes:
+        id: Its number.
+        ttl: Seconds that it lasts after each keep-alive.
+        since: When the last of these was sent, on the client's clock.
+        clean: Whether every request that names it was answered: then it may serve another token.
+    """
+
+    __slots__ = ("clean", "id", "since", "ttl")
+
+    def __init__(self, number: str, ttl: int, since: float) -> None:
+        self.id = number
+        self.ttl = ttl
+        self.since = since
+        self.clean = True
+
+    def left_ms(self, most_ms: int) -> int:
+        """What is left of it, of that which was asked for."""
+        return max(0, min(most_ms, self.ttl * 1000) - int((now() - self.since) * 1000) - 1)
+
+
+class Book:
+    """What a client remembers beside etcd: its leases. Its event loop and its background share it.
+
+    Attributes:
+        leases: By token.
+        idle: Those that no token has, by what they last.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in the child of a fork."""
+        self.leases: dict[str, Lease] = {}
+        self.idle: dict[int, list[Lease]] = {}
+
+    def take(self, ttl: int) -> Lease | None:
+        """An idle lease that lasts so many seconds."""
+        idle = self.idle.get(ttl, [])
+        while idle:
+            lease = idle.pop()
+            if now() - lease.since < ttl * _IDLE:
+                return lease
+        return None
+
+    def give_back(self, lease: Lease) -> None:
+        """Keep a lease for the next token, if no request about it is under way."""
+        idle = self.idle.setdefault(lease.ttl, [])
+        if lease.clean and len(idle) < _MOST_IDLE:
+            idle.append(lease)
+
+
+class Row(NamedTuple):
+    """A holder or a waiter.
+
+    Attributes:
+        key: Its key.
+        made: The revision at which it came.
+        changed: The revision of its last change.
+        lease: Its lease.
+        token: Its token.
+        mode: A weight, or ``"x"``.
+        permits: How many there are in all, as it declared; 0: no limit.
+        ttl: Seconds that its lease lasts.
+        held: Whether it is known to hold, whatever comes.
+        at: The wall clock at its creation, to show its age.
+    """
+
+    key: bytes
+    made: int
+    changed: int
+    lease: str
+    token: str
+    mode: str
+    permits: int
+    ttl: int
+    held: bool
+    at: float
+
+    @property
+    def fence(self) -> int:
+        return self.made * FENCES
+
+    @property
+    def public(self) -> str:
+        return self.token.partition("@")[2]
+
+
+class State:
+    """A name at a revision.
+
+    Args:
+        base: Its key.
+        revision: The revision.
+        kvs: All that is under it.
+    """
+
+    def __init__(self, base: bytes, revision: int, kvs: Sequence[Mapping[str, Any]]) -> None:
+        self.base = base
+        self.revision = revision
+        self.rows: list[Row] = []
+        self.beside: dict[str, Any] = {}
+        cut = len(base) + 1
+        for kv in kvs:
+            key, value = decoded(kv["key"]), json.loads(decoded(kv["value"]))
+            if key[cut - 1 : cut] == _SIDE:
+                self.beside[key[cut:].decode()] = value
+            else:
+                made, changed = int(kv["create_revision"]), int(kv["mod_revision"])
+                self.rows.append(Row(key, made, changed, kv.get("lease", "0"), *value))
+        self.rows.sort(key=lambda row: row.made)
+        self.limit, self.declared = self.beside.get("limit", (0, 0))
+        if not self.limit and self.rows:
+            self.limit = self.declared = max(row.permits % _ANY_LIMIT for row in self.rows)
+        self.holders = [row for row in self.rows if row.held]
+        self.waiters: list[Row] = []
+        for row in self.rows:
+            if not row.held:
+                fits = not self.waiters and self.fits(row.mode)
+                (self.holders if fits else self.waiters).append(row)
+
+    def fits(self, mode: str) -> bool:
+        """Whether one more holder goes with those that there are."""
+        if mode == _EXCLUSIVE or any(row.mode == _EXCLUSIVE for row in self.holders):
+            return not self.holders
+        return not self.limit or sum(int(row.mode) for row in self.holders) + int(mode) <= self.limit
+
+    def of(self, token: str) -> Row | None:
+        """The row of a token."""
+        return next((row for row in self.rows if row.token == token), None)
+
+    def present(self) -> str:
+        return "held" if self.holders else "none"
+
+
+class Wish(NamedTuple):
+    """Who wants what of a name."""
+
+    base: bytes
+    token: str
+    mode: str = _EXCLUSIVE
+    permits: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """Where its row is, unless it was adopted."""
+        return self.base + _ROW + self.token.encode()
+
+    def value(self, ttl: int, *, held: bool) -> str:
+        """Its row; see ``Row``."""
+        row = (self.token, self.mode, self.permits, ttl, held, wall())
+        return encoded(json.dumps(row).encode())
+
+
+def _compare(key: bytes, what: str, target: str, value: int, end: bytes = b"") -> Answer:
+    return {
+        "key": encoded(key),
+        "range_end": encoded(end),
+        "target": target,
+        "result": what,
+        f"{target.lower()}_revision": str(value),
+    }
+
+
+def _range(base: bytes) -> Answer:
+    return {"request_range": {"key": encoded(base + _ROW), "range_end": encoded(base + _END)}}
+
+
+def _delete(key: bytes) -> Answer:
+    return {"request_delete_range": {"key": encoded(key)}}
+
+
+def _put(key: bytes, value: str, lease: str) -> Answer:
+    return {"request_put": {"key": encoded(key), "value": value, "lease": lease}}
+
+
+def _seconds(ms: int) -> int:
+    return max(LEAST_TTL, -(-ms // 1000))
+
+
+class Requests:
+    """Carries out requests; belongs to one event loop.
+
+    Args:
+        gateway: The members.
+        book: What the client remembers.
+    """
+
+    def __init__(self, gateway: Gateway, book: Book) -> None:
+        self._gateway = gateway
+        self._book = book
+        self._waits: dict[str, Wish] = {}
+        self._observed: dict[str, tuple[bytes, int]] = {}
+
+    async def ask(self, call: Call, timeout: float) -> Outcome:
+        """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
+        act = _ACTS.get(call.script.sha)
+        if act is None:
+            what = "a key that other programs share" if call.script.variant else call.script.name
+            raise NotSupported(f"{what}: not on etcd; use Redis or Valkey for latch, barrier, once and Key")
+        words = call.words()
+        keys, args = words[: call.script.numkeys], [word.decode() for word in words[call.script.numkeys :]]
+        try:
+            async with asyncio.timeout(timeout):
+                letter, *fields = await act(self, keys, args)
+        except TimeoutError:
+            self._gateway.leave()
+            text = f"no answer within {timeout:.3g} s"
+            raise Fault(FaultKind.UNANSWERED, text, maybe_applied=True) from None
+        except Gone:
+            raise Fault(FaultKind.UNANSWERED, "the lease ended on the way", maybe_applied=True) from None
+        return call.answer([letter, 0, *fields])
+
+    # Steps ------------------------------------------------------------------------------------------------------
+
+    async def _txn(
+        self, base: bytes, compare: Sequence[Answer], then: Sequence[Answer], *, before: bool = False
+    ) -> tuple[bool, State]:
+        """Carry out a transaction.
+
+        Returns:
+            Whether all that is compared held; and the name as it is if not, and as it was ``before``, if that is asked for.
+        """
+        look = [_range(base)]
+        body = {"compare": compare, "success": [*(look if before else ()), *then], "failure": look}
+        answer = await self._gateway.ask("kv/txn", body)
+        done = bool(answer.get("succeeded"))
+        found = answer["responses"][0].get("response_range", {}) if before or not done else {}
+        return done, State(base, int(answer["header"]["revision"]), found.get("kvs", ()))
+
+    async def _look(self, base: bytes) -> State:
+        return (await self._txn(base, [], [], before=True))[1]
+
+    async def _grant(self, ttl: int) -> Lease:
+        since = now()
+        answer = await self._gateway.ask("lease/grant", {"TTL": str(ttl)})
+        return Lease(answer["ID"], ttl, since)
+
+    async def _keep(self, lease: Lease) -> None:
+        """Keep a lease alive. Raises ``Gone`` if it is over."""
+        since = now()
+        answer = await self._gateway.ask("lease/keepalive", {"ID": lease.id})
+        if int(answer["result"].get("TTL", 0)) <= 0:
+            raise Gone
+        lease.since = since
+
+    async def _revoke(self, lease: str) -> None:
+        try:
+            await self._gateway.ask("lease/revoke", {"ID": lease})
+        except Gone:
+            return
+
+    async def _left_ms(self, lease: str) -> int:
+        try:
+            answer = await self._gateway.ask("lease/timetolive", {"ID": lease})
+        except Gone:
+            return 0
+        return max(0, int(answer.get("TTL", 0)) * 1000)
+
+    async def _lease_for(self, token: str, ttl: int) -> Lease:
+        """A lease for a token: its own, an idle one, or a new one."""
+        lease = self._book.leases.pop(token, None) or self._book.take(ttl)
+        if lease is not None and lease.ttl == ttl:
+            try:
+                if now() - lease.since > ttl * _FRESH:
+                    await self._keep(lease)
+            except Gone:
+                lease = None
+        if lease is None or lease.ttl != ttl:
+            lease = await self._grant(ttl)
+        self._book.leases[token] = lease
+        return lease
+
+    # Taking -----------------------------------------------------------------------------------------------------
+
+    async def acquire(self, wish: Wish, ttl_ms: int, ticket_ms: int, *, wait: bool, most: int) -> Reply:
+        """See ``acquire.lua`` of the mutex and of permits."""
+        ttl, base = _seconds(ttl_ms), wish.base
+        for what, ms in (("ttl", ttl_ms), ("ticket_ttl", ticket_ms if wait else ttl_ms)):
+            if ms < LEAST_TTL * 1000:
+                text = f"{what} must be at least {LEAST_TTL} s on etcd, whose leases last no less, got {ms / 1000:g}"
+                raise ConfigurationError(text)
+        # What is free, as most are, needs no look before.
+        state = await self._look(base) if wish.permits else State(base, 0, ())
+        guard = _compare(base + _ROW, "LESS", "CREATE", 1, base + _SIDE)
+        while True:
+            if state.revision:
+                guard = _compare(base + _ROW, "LESS", "MOD", state.revision + 1, base + _SIDE)
+            if mine := state.of(wish.token):
+                return await self._renewed(wish, mine, state, ttl_ms)
+            if refused := _refused(state, wish):
+                return refused
+            if state.waiters or not state.fits(wish.mode):
+                return await self._queue(wish, state, ticket_ms, most) if wait else _busy(state)
+            lease = await self._lease_for(wish.token, ttl)
+            lease.clean = False
+            put = _put(wish.key, wish.value(ttl, held=True), lease.id)
+            done, state = await self._txn(base, [guard], [put])
+            lease.clean = True
+            if done:
+                return [b"H", state.revision * FENCES, lease.left_ms(ttl_ms), 0]
+
+    async def _queue(self, wish: Wish, state: State, ticket_ms: int, most: int) -> Reply:
+        if len(state.waiters) >= most:
+            return [b"F", len(state.waiters)]
+        ticket = _seconds(ticket_ms)
+        if unused := self._book.leases.pop(wish.token, None):
+            self._book.give_back(unused)
+        lease = await self._lease_for(wish.token, ticket)
+        lease.clean = False
+        put = _put(wish.key, wish.value(ticket, held=False), lease.id)
+        await self._txn(wish.base, [_compare(wish.key, "LESS", "CREATE", 1)], [put])
+        lease.clean = True
+        state = await self._look(wish.base)
+        mine = state.of(wish.token)
+        if mine is None:
+            return [b"U", state.present()]
+        if mine in state.waiters and state.waiters.index(mine) >= most:
+            await self._txn(wish.base, [], [_delete(mine.key)])
+            return [b"F", most]
+        return await self._renewed(wish, mine, state, lease.ttl * 1000, kept=True)
+
+    async def _renewed(
+        self, wish: Wish, mine: Row, state: State, ttl_ms: int, *, kept: bool = False
+    ) -> Reply:
+        """Answer who holds or waits, with its life raised."""
+        lease = self._book.leases.get(mine.token)
+        if lease is None or lease.id != mine.lease:
+            lease = self._book.leases[mine.token] = Lease(mine.lease, mine.ttl, now())
+            lease.clean = False
+        try:
+            if mine in state.waiters:
+                self._waits[wish.token] = wish
+                if not kept:
+                    await self._keep(lease)
+                rank = state.waiters.index(mine)
+                return [b"Q", rank, state.holders[0].ttl * 1000 if state.holders else 0, 0, 0, 0]
+            self._waits.pop(wish.token, None)
+            if ttl_ms <= 1:
+                # Only to be confirmed, not raised.
+                left = await self._left_ms(mine.lease)
+                return [b"H", mine.fence, left, 0] if left else [b"U", "none"]
+            if mine.ttl < _seconds(ttl_ms) or not mine.held or mine.mode != wish.mode:
+                return await self._raised(wish, mine, ttl_ms)
+            if not kept:
+                await self._keep(lease)
+        except Gone:
+            return [b"U", state.present()]
+        return [b"H", mine.fence, lease.left_ms(ttl_ms), 0]
+
+    async def _raised(self, wish: Wish, mine: Row, ttl_ms: int) -> Reply:
+        """Bind a row to a lease that lasts longer; also where it holds as another from now on."""
+        ttl = max(mine.ttl, _seconds(ttl_ms))
+        lease = await self._grant(ttl)
+        lease.clean = False
+        mode = mine.mode if mine.mode != _EXCLUSIVE else wish.mode
+        put = _put(mine.key, wish._replace(mode=mode).value(ttl, held=True), lease.id)
+        done, state = await self._txn(wish.base, [_compare(mine.key, "EQUAL", "MOD", mine.changed)], [put])
+        if done:
+            former, self._book.leases[wish.token] = self._book.leases.get(wish.token), lease
+            lease.clean = True
+            if former is not None:
+                self._book.give_back(former)
+            return [b"H", mine.fence, lease.left_ms(ttl_ms), 0]
+        await self._revoke(lease.id)
+        again = state.of(wish.token)
+        return [b"U", state.present()] if again is None else await self._renewed(wish, again, state, ttl_ms)
+
+    async def renew(self, wish: Wish, ttl_ms: int) -> Reply:
+        """See ``renew.lua``."""
+        state = await self._look(wish.base)
+        mine = state.of(wish.token)
+        if mine is None:
+            return [b"U", state.present()]
+        return await self._renewed(wish, mine, state, ttl_ms)
+
+    async def adopt(self, wish: Wish, old: str, ttl_ms: int) -> Reply:
+        """See ``adopt.lua``."""
+        state = await self._look(wish.base)
+        if mine := state.of(wish.token):
+            return await self._renewed(wish, mine, state, ttl_ms)
+        given = state.of(old)
+        if given is None or given not in state.holders:
+            return [b"U", state.present()]
+        return await self._raised(wish, given, ttl_ms)
+
+    # Leaving ----------------------------------------------------------------------------------------------------
+
+    async def leave(self, wish: Wish, *, for_good: bool, close_ms: int) -> Reply:
+        """See ``leave.lua``."""
+        self._waits.pop(wish.token, None)
+        lease = self._book.leases.get(wish.token)
+        if lease is not None:
+            lease.clean &= not for_good
+        reply = await self._end(wish, close_ms)
+        if self._book.leases.pop(wish.token, None) is None or lease is None:
+            return reply
+        if lease.clean:
+            self._book.give_back(lease)
+        else:
+            await self._revoke(lease.id)
+        return reply
+
+    async def _end(self, wish: Wish, close_ms: int) -> Reply:
+        key, guard = wish.key, _compare(wish.key, "GREATER", "CREATE", 0)
+        while True:
+            last = _delete(key)
+            if close_ms:
+                kept = await self._grant(_seconds(close_ms))
+                last = _put(key, Wish(wish.base, _CLOSED).value(kept.ttl, held=True), kept.id)
+            done, state = await self._txn(wish.base, [guard], [last], before=True)
+            mine = state.of(wish.token)
+            if mine is None:
+                # Closed by a request whose answer was lost.
+                closed = close_ms and any(row.key == key and row.token == _CLOSED for row in state.rows)
+                return [b"R"] if closed else [b"A", state.present(), int(wish.token in state.beside)]
+            if done:
+                return [b"R"] if mine in state.holders else [b"W"]
+            # Adopted: its row has the key of who gave it away.
+            key, guard = mine.key, _compare(mine.key, "EQUAL", "MOD", mine.changed)
+
+    async def force(self, base: bytes, made: int) -> Reply:
+        """See ``force.lua``; a holder is named by the revision at which it came."""
+        state = await self._look(base)
+        mine = next((row for row in state.holders if row.made == made), None)
+        if mine is None:
+            forced = any(value == made for value in state.beside.values())
+            return [b"R", made * FENCES, ""] if forced else [b"A", _shown(state), 0]
+        kept = await self._grant(_FORCED_FOR)
+        mark = _put(base + _SIDE + mine.token.encode(), encoded(b"%d" % made), kept.id)
+        done, state = await self._txn(
+            base, [_compare(mine.key, "EQUAL", "CREATE", made)], [_delete(mine.key), mark]
+        )
+        await self._revoke(mine.lease)
+        return [b"R", state.revision * FENCES, mine.public] if done else [b"A", _shown(state), 0]
+
+    # Waiting ----------------------------------------------------------------------------------------------------
+
+    async def granted(self, token: str) -> Wakeup | None:
+        """Sleep until a token holds, or until it is time to ask."""
+        try:
+            if token in self._observed:
+                base, revision = self._observed[token]
+                await self._gateway.changes(base + _ROW, base + _END, revision)
+                return None
+            while (wish := self._waits.get(token)) is not None:
+                state = await self._look(wish.base)
+                mine = state.of(token)
+                if mine is None or mine in state.holders:
+                    return Wakeup(mine.fence, 0) if mine is not None else None
+                if wish.mode == _EXCLUSIVE:
+                    # Nothing but the one before it can let it in.
+                    ahead = state.rows[state.rows.index(mine) - 1]
+                    await self._gateway.changes(ahead.key, b"", state.revision)
+                else:
+                    await self._gateway.changes(wish.base + _ROW, wish.base + _END, state.revision)
+        except Fault as fault:
+            log.debug("a wait for %r is not heard: %s", token, fault.text)
+            await asyncio.sleep(_PAUSE)
+        return None
+
+    # Looking ----------------------------------------------------------------------------------------------------
+
+    async def inspect(self, base: bytes, most: int) -> tuple[State, Reply]:
+        """See ``inspect.lua``; all times are counted from now."""
+        state = await self._look(base)
+        listed = state.waiters[:most]
+        lives = await asyncio.gather(*[self._left_ms(row.lease) for row in [*state.holders, *listed]])
+        ends = dict(zip([row.made for row in [*state.holders, *listed]], lives, strict=True))
+        waiters = [
+            word for row in listed for word in (row.public, int((row.at - wall()) * 1e6), ends[row.made])
+        ]
+        last = max(state.holders, key=lambda row: ends[row.made], default=None)
+        reply: Reply = [b"I", "", NOBODY_MS, 0, 0, _NO_CLOCK, 0, 0, len(state.waiters), waiters]
+        if last is not None:
+            fence = max(row.fence for row in state.holders)
+            reply[1:8] = [last.public, ends[last.made], fence, fence, _NO_CLOCK, 0, len(state.holders)]
+        holders = [word for row in state.holders for word in (row.mode, row.public, ends[row.made])]
+        used = sum(int(row.mode) for row in state.holders) if state.limit else 0
+        return state, [*reply, state.limit, used, holders, [row.fence for row in state.holders]]
+
+    async def peek(self, base: bytes) -> Reply:
+        """See ``peek.lua``."""
+        state = await self._look(base)
+        listed = [word for row in state.holders for word in (b"%d" % row.made, row.public)]
+        return [b"V", state.holders[0].fence if state.holders else 0, listed]
+
+    async def observe(self, base: bytes, token: str, *, listens: bool) -> Reply:
+        """See ``observe.lua``."""
+        state = await self._look(base)
+        if listens:
+            self._observed[token] = base, state.revision
+        leader = state.holders[0] if state.holders else None
+        return [b"I", leader.public, leader.ttl * 1000, leader.fence] if leader else [b"I", "", NOBODY_MS, 0]
+
+    async def hush(self, token: str) -> Reply:
+        """See ``hush.lua``."""
+        self._observed.pop(token, None)
+        return [b"A"]
+
+    async def limit(self, base: bytes, limit: int, declared: int) -> Reply:
+        """See ``limit.lua``."""
+        state = await self._look(base)
+        kept = await self._grant(_LIMIT_FOR)
+        value = encoded(json.dumps([limit, declared if declared < _ANY_LIMIT else limit]).encode())
+        await self._txn(base, [], [_put(base + _SIDE + b"limit", value, kept.id)])
+        return [b"L", state.limit]
+
+    # Namespaces -------------------------------------------------------------------------------------------------
+
+    async def _texts(self, base: bytes) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """What is beside a key, in order, and the revision."""
+        request = {"key": encoded(base + _SIDE), "range_end": encoded(base + _END), "sort_target": "CREATE"}
+        answer = await self._gateway.ask("kv/range", request)
+        found = [(decoded(kv["key"])[len(base) + 1 :], decoded(kv["value"])) for kv in answer.get("kvs", ())]
+        return int(answer["header"]["revision"]), found
+
+    async def scan(self, pattern: str) -> Reply:
+        """See ``scan.lua``: all at once."""
+        stem = pattern.strip("*")
+        everywhere = stem == ":fence"
+        found: dict[str, None] = {}
+        for begin in ("\0",) if everywhere else (stem, "{" + stem):
+            end = "\0" if everywhere else begin[:-1] + chr(ord(begin[-1]) + 1)
+            request = {"key": encoded(begin.encode()), "range_end": encoded(end.encode()), "keys_only": True}
+            for kv in (await self._gateway.ask("kv/range", request)).get("kvs", ()):
+                base, row, _ = decoded(kv["key"]).partition(_ROW)
+                name = base.decode(errors="surrogateescape")
+                if row:
+                    # What they are found by: see ``Finder``.
+                    names = (helper_key(name, "fence"), f"{name}:fence") if everywhere else (name,)
+                    found.update(dict.fromkeys(names))
+        return [b"K", "0", len(found), list(found)]
+
+    async def note(self, base: bytes, line: str, data: str, life_ms: int) -> Reply:
+        """See ``note.lua``."""
+        kept = await self._grant(_seconds(life_ms))
+        text = f"{int(wall() * 1000)} {line} {data}".encode()
+        key = base + _SIDE + line.encode()
+        await self._txn(base, [_compare(key, "LESS", "CREATE", 1)], [_put(key, encoded(text), kept.id)])
+        return [b"N", 0]
+
+    async def lines(self, base: bytes, limit: int) -> Reply:
+        """See ``lines.lua``."""
+        _, found = await self._texts(base)
+        return [b"A", 0, [text for _, text in reversed(found)][:limit]]
+
+    async def waits(self, base: bytes, client: str, record: str, life_ms: int) -> Reply:
+        """See ``waits.lua``; a waiter that is to ask does so by itself, soon."""
+        key = base + _SIDE + client.encode()
+        end = _delete(key)
+        if record:
+            lease = await self._lease_for(f"waits {client}", _seconds(life_ms))
+            await self._keep(lease)
+            end = _put(key, encoded(record.encode()), lease.id)
+        _, state = await self._txn(base, [], [end])
+        return [b"N", state.revision * _LOGICAL_MS]
+
+    async def waiting(self, base: bytes) -> Reply:
+        """See ``waiting.lua``."""
+        revision, found = await self._texts(base)
+        return [b"A", revision * _LOGICAL_MS, [word for row in found for word in row]]
+
+    async def probe(self) -> Reply:
+        """See ``probe.lua``: what a quorum has acknowledged no restart forgets."""
+        return [b"P", "uptime_in_seconds:1000000000", 0]
+
+
+def _shown(state: State) -> str:
+    return state.holders[0].public if state.holders else ""
+
+
+def _busy(state: State) -> Reply:
+    first = state.rows[0]
+    return [b"B", first.ttl * 1000, 0, first.public]
+
+
+def _refused(state: State, wish: Wish) -> Reply | None:
+    """The answer to a number of permits that does not go with what is known."""
+    if not wish.permits:
+        return None
+    limit, declared = (state.limit, state.declared) if state.limit else (wish.permits, wish.permits)
+    if wish.permits not in (limit, declared):
+        return [b"N", "limit", limit, declared]
+    return [b"N", "weight", limit, declared] if int(wish.mode) > limit else None
+
+
+# Of each script ------------------------------------------------------------------------------------------------------
+
+_Act = Callable[[Requests, Sequence[bytes], Sequence[str]], Awaitable[Reply]]
+
+
+def _acquire(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Awaitable[Reply]:
+    token, ttl, ticket, wait, _, _, most, _ = args
+    return at.acquire(Wish(keys[0], token), int(ttl), int(ticket), wait=wait == "1", most=int(most))
+
+
+def _acquire_permits(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Awaitable[Reply]:
+    token, mode, permits, ttl, ticket, wait, _, most, _ = args
+    wish = Wish(keys[0], token, mode, int(permits))
+    return at.acquire(wish, int(ttl), int(ticket), wait=wait == "1", most=int(most))
+
+
+async def _inspect(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Reply:
+    _, reply = await at.inspect(keys[0], int(args[0]))
+    return reply[:10]
+
+
+async def _inspect_permits(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Reply:
+    _, reply = await at.inspect(keys[0], int(args[1]))
+    return reply
+
+
+_EVERY: dict[str, _Act] = {
+    "acquire": _acquire,
+    "renew": lambda at, keys, args: at.renew(Wish(keys[0], args[0]), int(args[1])),
+    "leave": lambda at, keys, args: at.leave(
+        Wish(keys[0], args[0]), for_good=args[1] != "0", close_ms=int(args[2])
+    ),
+    "force": lambda at, keys, args: at.force(keys[0], int(args[0])),
+}
+"""Of a mutex and of an election."""
+
+_TABLE: dict[str, Mapping[str, _Act]] = {
+    "mutex": {
+        **_EVERY,
+        "adopt": lambda at, keys, args: at.adopt(Wish(keys[0], args[0]), args[1], int(args[2])),
+        "inspect": _inspect,
+        "peek": lambda at, keys, _: at.peek(keys[0]),
+    },
+    "election": {
+        **_EVERY,
+        "observe": lambda at, keys, args: at.observe(keys[0], args[0], listens=args[1] != "0"),
+        "hush": lambda at, _, args: at.hush(args[0]),
+    },
+    "permits": {
+        "acquire": _acquire_permits,
+        "renew": lambda at, keys, args: at.renew(Wish(keys[0], args[0], args[1], int(args[2])), int(args[3])),
+        "leave": lambda at, keys, args: at.leave(
+            Wish(keys[0], args[0], args[1], int(args[2])), for_good=args[3] != "0", close_ms=int(args[4])
+        ),
+        "limit": lambda at, keys, args: at.limit(keys[0], int(args[0]), int(args[1])),
+        "inspect": _inspect_permits,
+        "peek": lambda at, keys, _: at.peek(keys[0]),
+        "force": lambda at, keys, args: at.force(keys[0], int(args[0])),
+    },
+    "namespace": {
+        "scan": lambda at, _, args: at.scan(args[1]),
+        "note": lambda at, keys, args: at.note(keys[0], args[0], args[1], int(args[3])),
+        "lines": lambda at, keys, args: at.lines(keys[0], int(args[0])),
+        "waits": lambda at, keys, args: at.waits(keys[0], args[0], args[1], int(args[2])),
+        "waiting": lambda at, keys, _: at.waiting(keys[0]),
+    },
+    "probe": {"probe": lambda at, _keys, _args: at.probe()},
+}
+
+_ACTS = {
+    load(f"pawlock.primitives.{shape}", name).sha: act
+    for shape, acts in _TABLE.items()
+    for name, act in acts.items()
+}
+"""By the script that a request runs on Redis."""
