@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.topology.endpoint import Endpoint, Masters, Place
@@ -13,9 +12,6 @@ from pawlock.topology.redlock import masters, split_url
 from pawlock.topology.url import parse_url
 
 if TYPE_CHECKING:
-    import asyncio
-
-    from pawlock.etcd.runtimes import EtcdTasks, EtcdThreads
     from pawlock.topology.credentials import Credentials
 
 __all__ = ["members", "place"]
@@ -37,36 +33,14 @@ def place(url: str, credentials: Credentials) -> Place:
     target = members(url)
     nodes = [cast("Endpoint", credentials.put_into(node)) for node in target.nodes]
     try:
+        from pawlock.etcd.doctor import examine
         from pawlock.etcd.requests import Book
+        from pawlock.etcd.runtimes import EtcdTasks, EtcdThreads
     except ImportError as error:
         raise NotSupported(f"etcd needs aiohttp ({error}): pip install pawlock[etcd]") from None
     book = Book()
-    return Place(
-        target.shown,
-        partial(_threads, nodes, book),
-        partial(_tasks, nodes, book),
-        partial(_examine, nodes),
-    )
-
-
-def _threads(nodes: Sequence[Endpoint], book: Any, wake_prefix: str) -> EtcdThreads:
-    from pawlock.etcd.runtimes import EtcdThreads
-
-    return EtcdThreads(nodes, book, wake_prefix)
-
-
-def _tasks(
-    nodes: Sequence[Endpoint], book: Any, loop: asyncio.AbstractEventLoop, wake_prefix: str
-) -> EtcdTasks:
-    from pawlock.etcd.runtimes import EtcdTasks
-
-    return EtcdTasks(nodes, book, loop, wake_prefix)
-
-
-def _examine(nodes: Sequence[Endpoint]) -> Any:
-    from pawlock.etcd.doctor import examine
-
-    return examine(nodes)
+    threads, tasks = partial(EtcdThreads, nodes, book), partial(EtcdTasks, nodes, book)
+    return Place(target.shown, threads, tasks, partial(examine, nodes))
 
 
 def members(url: str) -> Masters:

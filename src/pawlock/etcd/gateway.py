@@ -99,20 +99,17 @@ class Gateway:
         return await self._logged_in(path, body)
 
     async def _logged_in(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            if not self._token:
-                await self._log_in()
-            return await self._post(path, body)
-        except _Refused as refused:
-            if refused.code != _FORGOTTEN or not self._token:
-                raise self._fault(refused) from None
-        # A member that started anew knows no token that it gave before.
-        self._token = ""
-        try:
-            await self._log_in()
-            return await self._post(path, body)
-        except _Refused as refused:
-            raise self._fault(refused) from None
+        while True:
+            known = bool(self._token)
+            try:
+                if not known:
+                    await self._log_in()
+                return await self._post(path, body)
+            except _Refused as refused:
+                if refused.code != _FORGOTTEN or not known:
+                    raise self._fault(refused) from None
+                # A member that started anew knows no token that it gave before.
+                self._token = ""
 
     async def _log_in(self) -> None:
         settings = self._nodes[self._at].settings

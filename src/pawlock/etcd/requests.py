@@ -260,6 +260,7 @@ class Requests:
         self._book = book
         self._waits: dict[str, Wish] = {}
         self._observed: dict[str, tuple[bytes, int]] = {}
+        self._watching: dict[str, asyncio.Task[Wakeup | None]] = {}
 
     async def ask(self, call: Call, timeout: float) -> Outcome:
         """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
@@ -279,6 +280,23 @@ class Requests:
         except Gone:
             raise Fault(FaultKind.UNANSWERED, "the lease ended on the way", maybe_applied=True) from None
         return call.answer([letter, 0, *fields])
+
+    async def ask_all(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """Carry out several; one outcome each, in order."""
+
+        async def one(call: Call) -> Outcome | Fault:
+            try:
+                return await self.ask(call, timeout)
+            except Fault as fault:
+                return fault.without_traceback()
+
+        return list(await asyncio.gather(*map(one, calls)))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for token in list(self._watching):
+            self.ended(token)
+        await self._gateway.close()
 
     # Steps ------------------------------------------------------------------------------------------------------
 
@@ -340,6 +358,10 @@ class Requests:
         self._book.leases[token] = lease
         return lease
 
+    def _unused(self, token: str) -> None:
+        if lease := self._book.leases.pop(token, None):
+            self._book.give_back(lease)
+
     # Taking -----------------------------------------------------------------------------------------------------
 
     async def acquire(self, wish: Wish, ttl_ms: int, ticket_ms: int, *, wait: bool, most: int) -> Reply:
@@ -360,6 +382,7 @@ class Requests:
             if refused := _refused(state, wish):
                 return refused
             if state.waiters or not state.fits(wish.mode):
+                self._unused(wish.token)
                 return await self._queue(wish, state, ticket_ms, most) if wait else _busy(state)
             lease = await self._lease_for(wish.token, ttl)
             lease.clean = False
@@ -373,8 +396,6 @@ class Requests:
         if len(state.waiters) >= most:
             return [b"F", len(state.waiters)]
         ticket = _seconds(ticket_ms)
-        if unused := self._book.leases.pop(wish.token, None):
-            self._book.give_back(unused)
         lease = await self._lease_for(wish.token, ticket)
         lease.clean = False
         put = _put(wish.key, wish.value(ticket, held=False), lease.id)
@@ -404,7 +425,7 @@ class Requests:
                     await self._keep(lease)
                 rank = state.waiters.index(mine)
                 return [b"Q", rank, state.holders[0].ttl * 1000 if state.holders else 0, 0, 0, 0]
-            self._waits.pop(wish.token, None)
+            self.ended(wish.token)
             if ttl_ms <= 1:
                 # Only to be confirmed, not raised.
                 left = await self._left_ms(mine.lease)
@@ -457,7 +478,7 @@ class Requests:
 
     async def leave(self, wish: Wish, *, for_good: bool, close_ms: int) -> Reply:
         """See ``leave.lua``."""
-        self._waits.pop(wish.token, None)
+        self.ended(wish.token)
         lease = self._book.leases.get(wish.token)
         if lease is not None:
             lease.clean &= not for_good
@@ -506,7 +527,21 @@ class Requests:
     # Waiting ----------------------------------------------------------------------------------------------------
 
     async def granted(self, token: str) -> Wakeup | None:
-        """Sleep until a token holds, or until it is time to ask."""
+        """Sleep until a token holds, or until it is time to ask. What is cut short goes on when it is called again."""
+        watching = self._watching.get(token)
+        if watching is None:
+            watching = self._watching[token] = asyncio.create_task(self._watch(token))
+        wakeup = await asyncio.shield(watching)
+        self._watching.pop(token, None)
+        return wakeup
+
+    def ended(self, token: str) -> None:
+        """Forget that a token waits."""
+        self._waits.pop(token, None)
+        if watching := self._watching.pop(token, None):
+            watching.cancel()
+
+    async def _watch(self, token: str) -> Wakeup | None:
         try:
             if token in self._observed:
                 base, revision = self._observed[token]
@@ -565,6 +600,7 @@ class Requests:
     async def hush(self, token: str) -> Reply:
         """See ``hush.lua``."""
         self._observed.pop(token, None)
+        self.ended(token)
         return [b"A"]
 
     async def limit(self, base: bytes, limit: int, declared: int) -> Reply:
@@ -620,7 +656,6 @@ class Requests:
         end = _delete(key)
         if record:
             lease = await self._lease_for(f"waits {client}", _seconds(life_ms))
-            await self._keep(lease)
             end = _put(key, encoded(record.encode()), lease.id)
         _, state = await self._txn(base, [], [end])
         return [b"N", state.revision * _LOGICAL_MS]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, TypeVar
+from weakref import finalize
 
 from pawlock.core.outcomes import Outcome
 from pawlock.core.runtime import Acknowledged, Call, Fault, FaultKind, Wakeup
@@ -24,40 +25,37 @@ __all__ = ["EtcdTasks", "EtcdThreads"]
 
 T = TypeVar("T")
 
-_HEARS = "etcd"
-"""Where waiters are woken: they watch, whatever the name of it."""
-
 
 class _Loop:
     """The event loop of all clients of threads in this process, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        # Re-entrant: a finaliser may run while its thread has it.
+        self._guard = threading.RLock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin some work there. Raises ``Fault`` if no thread can be started."""
         with self._guard:
-            loop = self._loop
-            if loop is None:
+            if self._loop is None:
                 loop = asyncio.new_event_loop()
-                thread = threading.Thread(target=self._run, args=(loop,), name="pawlock-etcd", daemon=True)
+                thread = threading.Thread(target=_run, args=(loop,), name="pawlock-etcd", daemon=True)
                 if refused := start_thread(thread):
                     work.close()
                     loop.close()
                     raise Fault(FaultKind.UNREACHABLE, f"no thread can be started: {refused}")
                 self._loop = loop
-        return asyncio.run_coroutine_threadsafe(work, loop)
-
-    @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
-        leave_signals_to_main()
-        asyncio.set_event_loop(loop)
-        loop.run_forever()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def after_fork(self) -> None:
         """In the child: the thread is the parent's."""
-        self.__init__()  # type: ignore[misc]
+        self._guard, self._loop = threading.RLock(), None
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    leave_signals_to_main()
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
 
 
 _loop = _Loop()
@@ -65,22 +63,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_loop.after_fork)
 
 
-class _Etcd:
-    """A part of both runtimes: what is the same."""
+class _Etcd(ABC):
+    """A part of both runtimes: what is the same.
 
-    _requests: Requests
-    _gateway: Gateway
-    _book: Book
-    _nodes: Sequence[Endpoint]
+    Args:
+        nodes: The members.
+        book: What the client remembers.
+    """
 
-    def _treat(self, nodes: Sequence[Endpoint], book: Book) -> None:
+    sleep: Callable[[float], Coroutine[Any, Any, None]]
+
+    def __init__(self, nodes: Sequence[Endpoint], book: Book) -> None:
         self._nodes = nodes
         self._book = book
-        self._open_gateway()
+        self._requests = Requests(Gateway(nodes), book)
 
-    def _open_gateway(self) -> None:
-        self._gateway = Gateway(self._nodes)
-        self._requests = Requests(self._gateway, self._book)
+    @abstractmethod
+    async def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Finish some work on the loop that the requests belong to."""
 
     @property
     def fence_strength(self) -> str:
@@ -88,11 +88,19 @@ class _Etcd:
         return "quorum"
 
     def channel(self) -> str:
-        """See ``Runtime``."""
-        return _HEARS
+        """See ``Runtime``: a waiter watches, and needs none."""
+        return "etcd"
 
-    async def ready(self, timeout: float) -> None:
+    async def ready(self, timeout: float) -> None:  # noqa: B027 - it is all that it does
         """See ``Runtime``: nothing is to be subscribed to."""
+
+    async def call(self, call: Call, timeout: float) -> Outcome:
+        """See ``Runtime``."""
+        return await self._do(self._requests.ask(call, timeout))
+
+    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
+        """See ``Runtime``."""
+        return await self._do(self._requests.ask_all(calls, timeout))
 
     async def call_replicated(
         self, calls: Sequence[Call], replicas: int, timeout: float
@@ -100,27 +108,15 @@ class _Etcd:
         """See ``Carrier``: each write is acknowledged by a quorum anyway."""
         return [(outcome, replicas) for outcome in await self.call_many(calls, timeout)]
 
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        raise NotImplementedError
+    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
+        """See ``Runtime``: no other program's keys are here."""
+        del hears
+        await self.sleep(seconds)
 
-    async def _ask_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        return list(await asyncio.gather(*[self._ask_one(call, timeout) for call in calls]))
-
-    async def _ask_one(self, call: Call, timeout: float) -> Outcome | Fault:
-        try:
-            return await self._requests.ask(call, timeout)
-        except Fault as fault:
-            return fault.without_traceback()
-
-    async def key_for_each(self, key_of: Any, timeout: float) -> Sequence[str]:
+    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
         """See ``Carrier``."""
         del timeout
         return [key_of(0)]
-
-
-def _route(nodes: Sequence[Endpoint]) -> Route:
-    return Route(lambda: nodes[0])
 
 
 class EtcdThreads(_Etcd, ThreadRuntime):
@@ -133,10 +129,17 @@ class EtcdThreads(_Etcd, ThreadRuntime):
     """
 
     def __init__(self, nodes: Sequence[Endpoint], book: Book, wake_prefix: str) -> None:
-        self._treat(nodes, book)
-        ThreadRuntime.__init__(self, _route(nodes), wake_prefix)
+        _Etcd.__init__(self, nodes, book)
+        ThreadRuntime.__init__(self, Route(lambda: nodes[0]), wake_prefix)
+        self._closes_at_end()
 
-    def _now(self, work: Coroutine[Any, Any, T]) -> T:
+    def _closes_at_end(self) -> None:
+        # Of a client that is dropped; the loop would keep its connections.
+        self._closes = finalize(self, _close_soon, self._requests)
+        self._closes.atexit = False
+
+    async def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """See ``_Etcd``."""
         if self._ending:
             work.close()
             self._check(self._ending)
@@ -146,45 +149,42 @@ class EtcdThreads(_Etcd, ThreadRuntime):
         finally:
             future.cancel()
 
-    async def call(self, call: Call, timeout: float) -> Outcome:
-        """See ``Runtime``."""
-        return self._now(self._requests.ask(call, timeout))
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        return self._now(self._ask_many(calls, timeout))
-
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         self._check(self._closed)
-        parker = self.parker()
+        parker: Any = self.parker()
         future = _loop.submit(self._requests.granted(token))
         future.add_done_callback(lambda _: parker.unpark())
-        self._resting[id(parker)] = parker  # type: ignore[assignment]
+        self._resting[id(parker)] = parker
         try:
             parker.rest(timeout)
         finally:
-            self._resting.pop(id(parker), None)
+            del self._resting[id(parker)]
             future.cancel()
         self._check(self._closed)
-        return future.result() if future.done() and not future.cancelled() else None
-
-    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
-        """See ``Runtime``: no other program's keys are here."""
-        del hears
-        await self.sleep(seconds)
+        return None if future.cancelled() else future.result()
 
     def shut_down(self, timeout: float) -> None:
         """Close the connections."""
         super().shut_down(timeout)
-        with suppress(Fault, TimeoutError):
-            _loop.submit(self._gateway.close()).result(timeout)
+        self._closes()
 
     def after_fork(self) -> None:
         """See ``ThreadRuntime``: the leases are the parent's."""
         super().after_fork()
+        self._closes.detach()
+        _of_parents.append(self._requests)
         self._book.forget()
-        self._open_gateway()
+        self._requests = Requests(Gateway(self._nodes), self._book)
+        self._closes_at_end()
+
+
+_of_parents: list[Requests] = []
+"""In the child of a fork: what would warn, if it was collected, that its connections are open, as they are in the parent."""
+
+
+def _close_soon(requests: Requests) -> None:
+    _loop.submit(requests.close())
 
 
 class EtcdTasks(_Etcd, AsyncioRuntime):
@@ -200,31 +200,29 @@ class EtcdTasks(_Etcd, AsyncioRuntime):
     def __init__(
         self, nodes: Sequence[Endpoint], book: Book, loop: asyncio.AbstractEventLoop, wake_prefix: str
     ) -> None:
-        self._treat(nodes, book)
-        AsyncioRuntime.__init__(self, loop, _route(nodes), wake_prefix)
-        self._while_loop_runs = _while_loop_runs(self._gateway)
+        _Etcd.__init__(self, nodes, book)
+        AsyncioRuntime.__init__(self, loop, Route(lambda: nodes[0]), wake_prefix)
+        self._while_loop_runs = _while_loop_runs(self._requests)
 
-    async def _begin_once(self) -> None:
-        self._check(self._ending)
+    async def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """See ``_Etcd``."""
+        if self._ending:
+            work.close()
+            self._check(self._ending)
         if not self._served:
             self._served = True
             await anext(self._while_loop_runs)
-
-    async def call(self, call: Call, timeout: float) -> Outcome:
-        """See ``Runtime``."""
-        await self._begin_once()
-        return await self._requests.ask(call, timeout)
-
-    async def call_many(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
-        """See ``Runtime``."""
-        await self._begin_once()
-        return await self._ask_many(calls, timeout)
+        return await work
 
     async def wait_wakeup(self, token: str, timeout: float) -> Wakeup | None:
         """See ``Runtime``."""
         telling = self.loop.create_task(self._tell(token), name="pawlock-watch")
         try:
             return await self._listen(token, timeout)
+        except BaseException:
+            # Who does not wait any more is not there to leave, either: that is the background's.
+            self._requests.ended(token)
+            raise
         finally:
             telling.cancel()
 
@@ -235,23 +233,19 @@ class EtcdTasks(_Etcd, AsyncioRuntime):
         else:
             self._wake(token, wakeup)
 
-    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
-        """See ``Runtime``: no other program's keys are here."""
-        del hears
-        await self.sleep(seconds)
-
     def after_fork(self) -> None:
         """See ``AsyncioRuntime``: the leases are the parent's."""
         super().after_fork()
+        _of_parents.append(self._requests)
         self._book.forget()
 
 
-async def _while_loop_runs(gateway: Gateway) -> AsyncGenerator[None]:
+async def _while_loop_runs(requests: Requests) -> AsyncGenerator[None]:
     """Close the connections at its end, also where the loop ends its generators, as ``asyncio.run`` does last of all."""
     try:
         yield
     finally:
         # Behind the first step of the others that the loop ends: they may give back what they hold.
         await asyncio.sleep(0)
-        await gateway.close()
+        await requests.close()
         await asyncio.sleep(0)
