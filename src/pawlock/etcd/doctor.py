@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from pawlock.topology.endpoint import Endpoint
 __all__ = ["examine"]
 
 _TIMEOUT = 3.0
-_OLDEST = (3, 4)
 _PROMISE = "availability"
 
 
@@ -59,17 +57,8 @@ async def _look(node: Endpoint) -> list[Finding]:
         return [Finding("reach", Severity.ERROR, text, _PROMISE, fix)]
     finally:
         await gateway.close()
-    return [_version(status), _leader(status), _quota(status, alarms), login]
-
-
-def _version(status: dict[str, Any]) -> Finding:
-    version = str(status.get("version", ""))
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found and (int(found[1]), int(found[2])) < _OLDEST:
-        return Finding(
-            "version", Severity.ERROR, f"etcd {version} has no gateway at /v3", "all", "use etcd 3.4 or later"
-        )
-    return Finding("version", Severity.OK, f"etcd {version}")
+    version = Finding("version", Severity.OK, f"etcd {status.get('version')}")
+    return [version, _leader(status), _quota(status, alarms), login]
 
 
 def _leader(status: dict[str, Any]) -> Finding:

@@ -1,7 +1,7 @@
 r"""What the scripts do on Redis, done by transactions of etcd: the same keys, arguments and replies.
 
-Everything of a name lies under its key: ``KEY\\0TOKEN`` for each holder and waiter, bound to a lease of its own, and
-``KEY\\1…`` for what is beside them. Their order is that in which they were created. The first holds; of permits, as many
+Everything of a name lies under its key: ``KEY\0TOKEN`` for each holder and waiter, bound to a lease of its own, and
+``KEY\1…`` for what is beside them. Their order is that in which they were created. The first holds; of permits, as many
 of the first as fit. So a hand-off writes nothing: whoever is before goes, and the next one holds.
 
 Rules:
@@ -56,6 +56,9 @@ _IDLE = 0.5
 """The same after which it is not used any more, as it may end on the way."""
 
 _MOST_IDLE = 64
+_OF_A_TOKEN = 5
+"""Arguments of a script of permits that are about a token; the others have fewer."""
+
 _NO_CLOCK = -1
 """What stands for the present where nothing is a time: fences are none."""
 
@@ -264,15 +267,15 @@ class Requests:
 
     async def ask(self, call: Call, timeout: float) -> Outcome:
         """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
-        act = _ACTS.get(call.script.sha)
+        shape, act = _KNOWN.get(call.script.sha, ("", None))
         if act is None:
             what = "a key that other programs share" if call.script.variant else call.script.name
             raise NotSupported(f"{what}: not on etcd; use Redis or Valkey for latch, barrier, once and Key")
         words = call.words()
-        keys, args = words[: call.script.numkeys], [word.decode() for word in words[call.script.numkeys :]]
+        args = [word.decode() for word in words[call.script.numkeys :]]
         try:
             async with asyncio.timeout(timeout):
-                letter, *fields = await act(self, keys, args)
+                letter, *fields = await act(self, *_wish(shape, words[0], args))
         except TimeoutError:
             self._gateway.leave()
             text = f"no answer within {timeout:.3g} s"
@@ -565,9 +568,9 @@ class Requests:
 
     # Looking ----------------------------------------------------------------------------------------------------
 
-    async def inspect(self, base: bytes, most: int) -> tuple[State, Reply]:
+    async def inspect(self, wish: Wish, most: int) -> Reply:
         """See ``inspect.lua``; all times are counted from now."""
-        state = await self._look(base)
+        state = await self._look(wish.base)
         listed = state.waiters[:most]
         lives = await asyncio.gather(*[self._left_ms(row.lease) for row in [*state.holders, *listed]])
         ends = dict(zip([row.made for row in [*state.holders, *listed]], lives, strict=True))
@@ -579,9 +582,11 @@ class Requests:
         if last is not None:
             fence = max(row.fence for row in state.holders)
             reply[1:8] = [last.public, ends[last.made], fence, fence, _NO_CLOCK, 0, len(state.holders)]
+        if wish.mode == _EXCLUSIVE:
+            return reply
         holders = [word for row in state.holders for word in (row.mode, row.public, ends[row.made])]
         used = sum(int(row.mode) for row in state.holders) if state.limit else 0
-        return state, [*reply, state.limit, used, holders, [row.fence for row in state.holders]]
+        return [*reply, state.limit, used, holders, [row.fence for row in state.holders]]
 
     async def peek(self, base: bytes) -> Reply:
         """See ``peek.lua``."""
@@ -589,11 +594,11 @@ class Requests:
         listed = [word for row in state.holders for word in (b"%d" % row.made, row.public)]
         return [b"V", state.holders[0].fence if state.holders else 0, listed]
 
-    async def observe(self, base: bytes, token: str, *, listens: bool) -> Reply:
+    async def observe(self, wish: Wish, *, listens: bool) -> Reply:
         """See ``observe.lua``."""
-        state = await self._look(base)
+        state = await self._look(wish.base)
         if listens:
-            self._observed[token] = base, state.revision
+            self._observed[wish.token] = wish.base, state.revision
         leader = state.holders[0] if state.holders else None
         return [b"I", leader.public, leader.ttl * 1000, leader.fence] if leader else [b"I", "", NOBODY_MS, 0]
 
@@ -691,76 +696,51 @@ def _refused(state: State, wish: Wish) -> Reply | None:
 
 # Of each script ------------------------------------------------------------------------------------------------------
 
-_Act = Callable[[Requests, Sequence[bytes], Sequence[str]], Awaitable[Reply]]
+_Act: TypeAlias = "Callable[[Requests, Wish, Sequence[str]], Awaitable[Reply]]"
 
-
-def _acquire(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Awaitable[Reply]:
-    token, ttl, ticket, wait, _, _, most, _ = args
-    return at.acquire(Wish(keys[0], token), int(ttl), int(ticket), wait=wait == "1", most=int(most))
-
-
-def _acquire_permits(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Awaitable[Reply]:
-    token, mode, permits, ttl, ticket, wait, _, most, _ = args
-    wish = Wish(keys[0], token, mode, int(permits))
-    return at.acquire(wish, int(ttl), int(ticket), wait=wait == "1", most=int(most))
-
-
-async def _inspect(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Reply:
-    _, reply = await at.inspect(keys[0], int(args[0]))
-    return reply[:10]
-
-
-async def _inspect_permits(at: Requests, keys: Sequence[bytes], args: Sequence[str]) -> Reply:
-    _, reply = await at.inspect(keys[0], int(args[1]))
-    return reply
-
-
-_EVERY: dict[str, _Act] = {
-    "acquire": _acquire,
-    "renew": lambda at, keys, args: at.renew(Wish(keys[0], args[0]), int(args[1])),
-    "leave": lambda at, keys, args: at.leave(
-        Wish(keys[0], args[0]), for_good=args[1] != "0", close_ms=int(args[2])
+_ACTS: dict[str, _Act] = {
+    "acquire": lambda at, wish, more: at.acquire(
+        wish, int(more[0]), int(more[1]), wait=more[2] == "1", most=int(more[-2])
     ),
-    "force": lambda at, keys, args: at.force(keys[0], int(args[0])),
+    "renew": lambda at, wish, more: at.renew(wish, int(more[0])),
+    "leave": lambda at, wish, more: at.leave(wish, for_good=more[0] != "0", close_ms=int(more[1])),
+    "adopt": lambda at, wish, more: at.adopt(wish, more[0], int(more[1])),
+    "force": lambda at, wish, _: at.force(wish.base, int(wish.token)),
+    "peek": lambda at, wish, _: at.peek(wish.base),
+    "inspect": lambda at, wish, more: at.inspect(wish, int([wish.token, *more][-1])),
+    "limit": lambda at, wish, more: at.limit(wish.base, int(wish.token), int(more[0])),
+    "observe": lambda at, wish, more: at.observe(wish, listens=more[0] != "0"),
+    "hush": lambda at, wish, _: at.hush(wish.token),
+    "scan": lambda at, _, more: at.scan(more[0]),
+    "note": lambda at, wish, more: at.note(wish.base, wish.token, more[0], int(more[2])),
+    "lines": lambda at, wish, _: at.lines(wish.base, int(wish.token)),
+    "waits": lambda at, wish, more: at.waits(wish.base, wish.token, more[0], int(more[1])),
+    "waiting": lambda at, wish, _: at.waiting(wish.base),
+    "probe": lambda at, _wish, _more: at.probe(),
 }
-"""Of a mutex and of an election."""
+"""By the name of a script, with its first argument as the token of the wish and the others behind it."""
 
-_TABLE: dict[str, Mapping[str, _Act]] = {
-    "mutex": {
-        **_EVERY,
-        "adopt": lambda at, keys, args: at.adopt(Wish(keys[0], args[0]), args[1], int(args[2])),
-        "inspect": _inspect,
-        "peek": lambda at, keys, _: at.peek(keys[0]),
-    },
-    "election": {
-        **_EVERY,
-        "observe": lambda at, keys, args: at.observe(keys[0], args[0], listens=args[1] != "0"),
-        "hush": lambda at, _, args: at.hush(args[0]),
-    },
-    "permits": {
-        "acquire": _acquire_permits,
-        "renew": lambda at, keys, args: at.renew(Wish(keys[0], args[0], args[1], int(args[2])), int(args[3])),
-        "leave": lambda at, keys, args: at.leave(
-            Wish(keys[0], args[0], args[1], int(args[2])), for_good=args[3] != "0", close_ms=int(args[4])
-        ),
-        "limit": lambda at, keys, args: at.limit(keys[0], int(args[0]), int(args[1])),
-        "inspect": _inspect_permits,
-        "peek": lambda at, keys, _: at.peek(keys[0]),
-        "force": lambda at, keys, args: at.force(keys[0], int(args[0])),
-    },
-    "namespace": {
-        "scan": lambda at, _, args: at.scan(args[1]),
-        "note": lambda at, keys, args: at.note(keys[0], args[0], args[1], int(args[3])),
-        "lines": lambda at, keys, args: at.lines(keys[0], int(args[0])),
-        "waits": lambda at, keys, args: at.waits(keys[0], args[0], args[1], int(args[2])),
-        "waiting": lambda at, keys, _: at.waiting(keys[0]),
-    },
-    "probe": {"probe": lambda at, _keys, _args: at.probe()},
+_SHAPES = {
+    "mutex": "acquire renew leave adopt force peek inspect",
+    "election": "acquire renew leave force observe hush",
+    "permits": "acquire renew leave limit force peek inspect",
+    "namespace": "scan note lines waits waiting",
+    "probe": "probe",
 }
 
-_ACTS = {
-    load(f"pawlock.primitives.{shape}", name).sha: act
-    for shape, acts in _TABLE.items()
-    for name, act in acts.items()
+_KNOWN = {
+    load(f"pawlock.primitives.{shape}", name).sha: (shape, _ACTS[name])
+    for shape, names in _SHAPES.items()
+    for name in names.split()
 }
 """By the script that a request runs on Redis."""
+
+
+def _wish(shape: str, base: bytes, args: Sequence[str]) -> tuple[Wish, Sequence[str]]:
+    """What is wanted, and the arguments behind that."""
+    first = args[0] if args else ""
+    if shape != "permits":
+        return Wish(base, first), args[1:]
+    if len(args) < _OF_A_TOKEN:
+        return Wish(base, first, ""), args[1:]
+    return Wish(base, first, args[1], int(args[2])), args[3:]

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from weakref import finalize
@@ -71,8 +71,6 @@ class _Etcd(ABC):
         book: What the client remembers.
     """
 
-    sleep: Callable[[float], Coroutine[Any, Any, None]]
-
     def __init__(self, nodes: Sequence[Endpoint], book: Book) -> None:
         self._nodes = nodes
         self._book = book
@@ -107,16 +105,6 @@ class _Etcd(ABC):
     ) -> list[Acknowledged]:
         """See ``Carrier``: each write is acknowledged by a quorum anyway."""
         return [(outcome, replicas) for outcome in await self.call_many(calls, timeout)]
-
-    async def hear(self, hears: tuple[str, str], seconds: float) -> None:
-        """See ``Runtime``: no other program's keys are here."""
-        del hears
-        await self.sleep(seconds)
-
-    async def key_for_each(self, key_of: Callable[[int], str], timeout: float) -> Sequence[str]:
-        """See ``Carrier``."""
-        del timeout
-        return [key_of(0)]
 
 
 class EtcdThreads(_Etcd, ThreadRuntime):
