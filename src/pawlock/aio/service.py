@@ -54,8 +54,7 @@ class AsyncLockService:
             ConfigurationError: A name, option or identifier that can never work.
             BackendError: The server could not be reached, or refused.
         """
-        engine = engine_here(self._client)
-        return await self._book.acquire(engine, name, options, identifier, stop)
+        return await self._book.acquire(engine_here(self._client), name, options, identifier, stop)
 
     async def renew(self, name: str, identifier: str, ttl: Seconds | None = None) -> None:
         """Set the remaining life of an identifier's holds; they are renewed anyway.

@@ -131,8 +131,7 @@ def for_several(script: Script, times: int) -> Script:
         script: What ``load`` gave; its header lists the keys and arguments of one name.
         times: How many names.
     """
-    numargs = (script.numargs - 1) * times + 1
-    return replace(script, numkeys=script.numkeys * times, numargs=numargs)
+    return replace(script, numkeys=script.numkeys * times, numargs=(script.numargs - 1) * times + 1)
 
 
 def _include(package: str, text: str) -> str:

@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
-from typing import Any
 
 from pawlock.core.runtime import Fault
 from pawlock.etcd.gateway import Gateway
+from pawlock.etcd.requests import LEAST_TTL
+from pawlock.etcd.runtimes import LOOP
 from pawlock.model import Finding, ServerReport, Severity
 from pawlock.topology.endpoint import Endpoint
 
 __all__ = ["examine"]
 
 _TIMEOUT = 3.0
-_PROMISE = "availability"
 
 
 def examine(nodes: Sequence[Endpoint]) -> list[ServerReport]:
     """Check every member."""
-    found: list[ServerReport] = []
-
-    def look() -> None:
-        found.extend(asyncio.run(_look_at_all(nodes)))
-
-    # The caller's thread may run an event loop already.
-    thread = threading.Thread(target=look, name="pawlock-doctor")
-    thread.start()
-    thread.join()
-    return found
+    # Not here: the caller's thread may run an event loop.
+    return LOOP.submit(_look_at_all(nodes)).result()
 
 
 async def _look_at_all(nodes: Sequence[Endpoint]) -> list[ServerReport]:
     reports = [ServerReport(node.shown, tuple(await _look(node))) for node in nodes]
-    reached = sum(one.findings[0].check != "reach" for one in reports)
     if len(nodes) > 1:
-        enough = reached > len(nodes) // 2
-        severity = Severity.OK if enough else Severity.ERROR
-        text = f"{reached} of {len(nodes)} members answer"
-        fix = "start the others: a majority grants"
-        reports.append(ServerReport("all of them", (Finding("quorum", severity, text, _PROMISE, fix),)))
+        reached = sum(one.findings[0].check != "reach" for one in reports)
+        severity = Severity.OK if reached > len(nodes) // 2 else Severity.ERROR
+        quorum = _finding("quorum", severity, f"{reached} of {len(nodes)} members answer", "start the others")
+        reports.append(ServerReport("all of them", (quorum,)))
     return reports
 
 
@@ -49,43 +38,25 @@ async def _look(node: Endpoint) -> list[Finding]:
     try:
         async with asyncio.timeout(_TIMEOUT):
             status = await gateway.ask("maintenance/status", {})
-            alarms = await gateway.ask("maintenance/alarm", {"action": "GET"})
-            login = await _may_write(gateway)
+            alarms = (await gateway.ask("maintenance/alarm", {"action": "GET"})).get("alarms", ())
+            # The least that a lock needs; of keys, the trial that follows tells.
+            if not alarms:
+                lease = await gateway.ask("lease/grant", {"TTL": f"{LEAST_TTL}"})
+                await gateway.ask("lease/revoke", {"ID": lease["ID"]})
     except (Fault, TimeoutError) as error:
-        text = error.text if isinstance(error, Fault) else f"no answer within {_TIMEOUT:g} s"
-        fix = "check the address, the network, the password, and that the member is running"
-        return [Finding("reach", Severity.ERROR, text, _PROMISE, fix)]
+        text = str(error) or f"{node.shown}: no answer within {_TIMEOUT:g} s"
+        fix = "check the address, the network, the password, and that a majority of the members is running"
+        return [_finding("reach", Severity.ERROR, text, fix)]
     finally:
         await gateway.close()
-    version = Finding("version", Severity.OK, f"etcd {status.get('version')}")
-    return [version, _leader(status), _quota(status, alarms), login]
-
-
-def _leader(status: dict[str, Any]) -> Finding:
-    if int(status.get("leader", 0)):
-        return Finding("leader", Severity.OK, "it knows a leader")
-    text = "it knows no leader: a majority of the members is away, or cannot be reached from it"
-    return Finding(
-        "leader",
-        Severity.ERROR,
-        text,
-        _PROMISE,
-        "start the other members, and check the network between them",
-    )
-
-
-def _quota(status: dict[str, Any], alarms: dict[str, Any]) -> Finding:
-    raised = sorted({str(one.get("alarm")) for one in alarms.get("alarms", ())})
-    if raised:
-        text = f"alarm {', '.join(raised)}: it refuses writes"
+    size = f"its database has {int(status.get('dbSize', 0)) / 1e6:.1f} MB"
+    quota = _finding("quota", Severity.OK, f"no alarm; {size}")
+    if alarms:
+        raised = ", ".join(sorted({str(one.get("alarm")) for one in alarms}))
         fix = "compact, defragment, then etcdctl alarm disarm; raise --quota-backend-bytes"
-        return Finding("quota", Severity.ERROR, text, _PROMISE, fix)
-    size = int(status.get("dbSize", 0))
-    return Finding("quota", Severity.OK, f"no alarm; its database has {size / 1e6:.1f} MB")
+        quota = _finding("quota", Severity.ERROR, f"alarm {raised}: it refuses writes; {size}", fix)
+    return [_finding("version", Severity.OK, f"etcd {status.get('version')}"), quota]
 
 
-async def _may_write(gateway: Gateway) -> Finding:
-    """Whether this user may take a lease and write: a lease of the least life, at once given back."""
-    lease = await gateway.ask("lease/grant", {"TTL": "2"})
-    await gateway.ask("lease/revoke", {"ID": lease["ID"]})
-    return Finding("auth", Severity.OK, "this user may take leases")
+def _finding(check: str, severity: Severity, text: str, fix: str = "") -> Finding:
+    return Finding(check, severity, text, "availability" if fix else "", fix)

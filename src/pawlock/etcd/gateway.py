@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from pawlock.topology.endpoint import Endpoint
 
 __all__ = ["Gateway", "Gone", "decoded", "encoded"]
-
-log: logging.Logger = logging.getLogger("pawlock.etcd")
 
 _KINDS = {
     1: FaultKind.UNANSWERED,  # cancelled

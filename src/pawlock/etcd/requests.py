@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from pawlock._system import now, wall
@@ -31,8 +31,6 @@ from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.etcd.gateway import Gateway, Gone, decoded, encoded
 
 __all__ = ["Book", "Requests"]
-
-log: logging.Logger = logging.getLogger("pawlock.etcd")
 
 Reply: TypeAlias = "list[Any]"
 Answer: TypeAlias = "dict[str, Any]"
@@ -108,11 +106,12 @@ class Book:
 
     def take(self, ttl: int) -> Lease | None:
         """An idle lease that lasts so many seconds."""
-        idle = self.idle.get(ttl, [])
-        while idle:
-            lease = idle.pop()
-            if now() - lease.since < ttl * _IDLE:
-                return lease
+        with suppress(IndexError):
+            # Two loops take from them.
+            while True:
+                lease = self.idle.setdefault(ttl, []).pop()
+                if now() - lease.since < ttl * _IDLE:
+                    return lease
         return None
 
     def give_back(self, lease: Lease) -> None:
@@ -225,13 +224,8 @@ class Wish(NamedTuple):
 
 
 def _compare(key: bytes, what: str, target: str, value: int, end: bytes = b"") -> Answer:
-    return {
-        "key": encoded(key),
-        "range_end": encoded(end),
-        "target": target,
-        "result": what,
-        f"{target.lower()}_revision": str(value),
-    }
+    there = {"key": encoded(key), "range_end": encoded(end)}
+    return {**there, "target": target, "result": what, f"{target.lower()}_revision": str(value)}
 
 
 def _range(base: bytes) -> Answer:
@@ -541,6 +535,7 @@ class Requests:
     def ended(self, token: str) -> None:
         """Forget that a token waits."""
         self._waits.pop(token, None)
+        self._observed.pop(token, None)
         if watching := self._watching.pop(token, None):
             watching.cancel()
 
@@ -561,8 +556,8 @@ class Requests:
                     await self._gateway.changes(ahead.key, b"", state.revision)
                 else:
                     await self._gateway.changes(wish.base + _ROW, wish.base + _END, state.revision)
-        except Fault as fault:
-            log.debug("a wait for %r is not heard: %s", token, fault.text)
+        except Fault:
+            # Who waits asks then, and learns of it.
             await asyncio.sleep(_PAUSE)
         return None
 
@@ -604,7 +599,6 @@ class Requests:
 
     async def hush(self, token: str) -> Reply:
         """See ``hush.lua``."""
-        self._observed.pop(token, None)
         self.ended(token)
         return [b"A"]
 

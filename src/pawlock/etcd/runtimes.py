@@ -21,7 +21,7 @@ from pawlock.runtimes.threads import ThreadRuntime
 from pawlock.topology.endpoint import Endpoint
 from pawlock.transport.route import Route
 
-__all__ = ["EtcdTasks", "EtcdThreads"]
+__all__ = ["LOOP", "EtcdTasks", "EtcdThreads"]
 
 T = TypeVar("T")
 
@@ -58,9 +58,9 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
 
 
-_loop = _Loop()
+LOOP = _Loop()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_loop.after_fork)
+    os.register_at_fork(after_in_child=LOOP.after_fork)
 
 
 class _Etcd(ABC):
@@ -131,7 +131,7 @@ class EtcdThreads(_Etcd, ThreadRuntime):
         if self._ending:
             work.close()
             self._check(self._ending)
-        future = _loop.submit(work)
+        future = LOOP.submit(work)
         try:
             return future.result()
         finally:
@@ -141,7 +141,7 @@ class EtcdThreads(_Etcd, ThreadRuntime):
         """See ``Runtime``."""
         self._check(self._closed)
         parker: Any = self.parker()
-        future = _loop.submit(self._requests.granted(token))
+        future = LOOP.submit(self._requests.granted(token))
         future.add_done_callback(lambda _: parker.unpark())
         self._resting[id(parker)] = parker
         try:
@@ -172,7 +172,7 @@ _of_parents: list[Requests] = []
 
 
 def _close_soon(requests: Requests) -> None:
-    _loop.submit(requests.close())
+    LOOP.submit(requests.close())
 
 
 class EtcdTasks(_Etcd, AsyncioRuntime):

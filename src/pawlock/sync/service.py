@@ -56,8 +56,7 @@ class LockService:
             ConfigurationError: A name, option or identifier that can never work.
             BackendError: The server could not be reached, or refused.
         """
-        engine = engine_of(self._client)
-        return run(self._book.acquire(engine, name, options, identifier, stop))
+        return run(self._book.acquire(engine_of(self._client), name, options, identifier, stop))
 
     def renew(self, name: str, identifier: str, ttl: Seconds | None = None) -> None:
         """Set the remaining life of an identifier's holds; they are renewed anyway.

@@ -51,8 +51,7 @@ class Ballot(Mutex):
 
     def observe(self, token: str, ticket_ms: int, channel: str, former: str) -> Call:
         """Read who leads, and be woken when that changes; see ``observe.lua``."""
-        args = pack(token, ticket_ms, channel, former, self._max_observers)
-        return Call(_OBSERVE, self._observed + args)
+        return Call(_OBSERVE, self._observed + pack(token, ticket_ms, channel, former, self._max_observers))
 
     def unobserve(self, token: str, channel: str) -> Call:
         """End an observation; see ``hush.lua``."""
