@@ -40,8 +40,8 @@ def connect(
 
     Args:
         target: A URL (``redis://``, ``rediss://``, ``unix://``, ``redis+sentinel://``, ``redis+cluster://``,
-            ``embedded://``), a list of URLs of independent masters or ``redlock://a,b,c`` (a majority of them
-            grants), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
+            ``embedded://``, ``etcd://a,b,c``), a list of URLs of independent masters or ``redlock://a,b,c`` (a majority
+            of them grants), a client of redis-py or valkey-py whose address and login are taken over (its pool stays
             untouched), or None: ``PAWLOCK_URL`` if it is set at the first use, else the embedded server of this user
             and machine.
         more: None. All else is given by name: more by position is a ``TypeError`` that says so.

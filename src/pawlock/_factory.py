@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pawlock.core.primitive import Primitive
     from pawlock.redlock.nodes import KnownMasters
     from pawlock.redlock.options import RedlockOptions
+    from pawlock.topology.endpoint import Place
 
 __all__ = [
     "TRIAL",
@@ -123,6 +124,7 @@ class Settings:
         self.wake_prefix = wake_prefix(self.namespace)
         self.redlock: RedlockOptions | None = None
         self.masters: KnownMasters | None = None
+        self.place: Place | None = None
         self.engine: RedisEngine = REDIS
 
     def names(self) -> Namespace | None:
@@ -174,13 +176,25 @@ class Settings:
         check_known(given, LockOptions.known())
         if "on_lost" in given:
             check_callback(given["on_lost"], may_be_async=self.may_be_async)
-        return self.options.but(**given)
+        return self.check_lives(self.options.but(**given))
+
+    def check_lives(self, options: LockOptions) -> LockOptions:
+        """The options, if leases there can live for so short a time.
+
+        Raises:
+            ConfigurationError: They cannot.
+        """
+        place = self.place
+        if place is not None and min(options.ttl, options.ticket) < place.least_ttl:
+            text = f"ttl and ticket_ttl must be at least {place.least_ttl:g} s on {place.shown}"
+            raise ConfigurationError(f"{text}, got ttl={options.ttl:g} and ticket_ttl={options.ticket:g}")
+        return options
 
     def with_ttl(self, plan: AnyPlan, ttl: Seconds) -> AnyPlan:
         """A plan with another ttl, for one acquisition."""
         if isinstance(plan, MultiPlan):
             return replace(plan, members=tuple([self.with_ttl(member, ttl) for member in plan.members]))
-        options = plan.options.but(ttl=ttl)
+        options = self.check_lives(plan.options.but(ttl=ttl))
         if self.redlock is not None:
             self.redlock.check_ttl(options.ttl)
         queue_key = queue_key_of(plan.primitive, options, plan.identity)
@@ -272,6 +286,7 @@ def plan_of_key(settings: Settings, kind: str, key: Key, given: Mapping[str, Any
             f"fair_lock cannot be used with {key.name!r}: programs of other libraries keep no order; use lock"
         )
     options = settings.lock_options(given)
+    _refuse_there(settings, "Key")
     if settings.redlock is not None:
         if key.wire != "plain":
             raise NotSupported(
@@ -316,13 +331,19 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
     """Refuse what a majority of independent masters cannot keep.
 
     Raises:
-        NotSupported: It is such a primitive, and the client has such masters.
+        NotSupported: It is such a primitive, and the client has such masters; or its server has no such primitive.
     """
+    _refuse_there(settings, kind)
     if settings.redlock is not None and not getattr(REGISTRY.get(kind), "redlock", False):
         text = (
             f"{kind} is not safe on independent masters (Redlock): use a single server, Sentinel or Cluster"
         )
         raise NotSupported(f"{text}; concepts/redlock.md has the proof")
+
+
+def _refuse_there(settings: Settings, kind: str) -> None:
+    if settings.place is not None and kind in settings.place.lacks:
+        raise NotSupported(f"{kind} is not to be had on {settings.place.shown}: use Redis or Valkey for it")
 
 
 def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:

@@ -14,7 +14,7 @@ from pawlock.errors import ConfigurationError, NotSupported
 from pawlock.primitives.probe import probe
 from pawlock.redlock.options import RedlockOptions
 from pawlock.runtimes.choice import asyncio_runtime, thread_runtime
-from pawlock.topology.endpoint import ClusterNodes, Masters, Target
+from pawlock.topology.endpoint import ClusterNodes, Masters, Place, Target
 from pawlock.topology.redlock import quorum_warning
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ class Destination:
                 "PAWLOCK_URL names another kind of server than when this client was made: set it before"
             )
         settings.redlock = _check_options(given["redlock"], found, settings)
+        settings.place = found if isinstance(found, Place) else None
+        settings.check_lives(settings.options)
         self._url = url
         return found
 

@@ -53,7 +53,7 @@ def find_target(
         except ConfigurationError as error:
             raise ConfigurationError(f"PAWLOCK_URL: {error.text}") from None
     if isinstance(target, str):
-        if target.partition(":")[0].strip() in ("embedded", "memory", "etcd", "etcds"):
+        if target.startswith(("embedded:", "memory:", "etcd:", "etcds:")):
             return _nearby(target, credentials)
         found = credentials.put_into(parse_target(target))
     elif isinstance(target, (list, tuple)):
@@ -114,6 +114,11 @@ class _Embedded:
 def _nearby(url: str, credentials: Credentials) -> Callable[[], Endpoint] | Place:
     if url.startswith("embedded:"):
         return _embedded(state_dir_of(url), credentials)
+    if url.startswith("etcd"):
+        # Half a second to import: only who uses it waits for that.
+        from pawlock.etcd.address import place
+
+        return place(url, credentials)
     return place_of(url, credentials)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["members", "place"]
 
 _PORT = 2379
+_LACKS = frozenset({"Key", "latch", "barrier", "once"})
 
 
 def place(url: str, credentials: Credentials) -> Place:
@@ -34,13 +35,13 @@ def place(url: str, credentials: Credentials) -> Place:
     nodes = [cast("Endpoint", credentials.put_into(node)) for node in target.nodes]
     try:
         from pawlock.etcd.doctor import examine
-        from pawlock.etcd.requests import Book
+        from pawlock.etcd.requests import LEAST_TTL, Book
         from pawlock.etcd.runtimes import EtcdTasks, EtcdThreads
     except ImportError as error:
         raise NotSupported(f"etcd needs aiohttp ({error}): pip install pawlock[etcd]") from None
     book = Book()
     threads, tasks = partial(EtcdThreads, nodes, book), partial(EtcdTasks, nodes, book)
-    return Place(target.shown, threads, tasks, partial(examine, nodes))
+    return Place(target.shown, threads, tasks, partial(examine, nodes), LEAST_TTL, _LACKS)
 
 
 def members(url: str) -> Masters:

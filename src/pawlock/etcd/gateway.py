@@ -65,11 +65,14 @@ class Gateway:
 
     Args:
         nodes: The members.
+
+    Attributes:
+        at: Which of them is asked.
     """
 
     def __init__(self, nodes: Sequence[Endpoint]) -> None:
         self._nodes = nodes
-        self._at = 0
+        self.at: int = 0
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
         self._tls: list[ssl.SSLContext | bool] = [
@@ -103,13 +106,13 @@ class Gateway:
                     await self._log_in()
                 return await self._post(path, body)
             except _Refused as refused:
-                if refused.code != _FORGOTTEN or not known:
+                # A member that started anew knows no token that it gave before; nor is one good after a change of rights.
+                if not known or (refused.code != _FORGOTTEN and "auth store is old" not in refused.text):
                     raise self._fault(refused) from None
-                # A member that started anew knows no token that it gave before.
                 self._token = ""
 
     async def _log_in(self) -> None:
-        settings = self._nodes[self._at].settings
+        settings = self._nodes[self.at].settings
         name, password = settings.get("username"), settings.get("password")
         if (provider := settings.get("credential_provider")) is not None:
             *given, password = await asyncio.to_thread(provider.get_credentials)
@@ -120,26 +123,28 @@ class Gateway:
 
     def _fault(self, refused: _Refused) -> Fault:
         kind = _KINDS.get(refused.code, FaultKind.SCRIPT)
-        text = f"{self._nodes[self._at].shown}: {refused.text}"
+        text = f"{self._nodes[self.at].shown}: {refused.text}"
         if kind is FaultKind.UNANSWERED:
-            self.leave()
+            self.leave(self.at)
         denied = kind is FaultKind.DENIED
         return Fault(kind, text, maybe_applied=kind is FaultKind.UNANSWERED, final=denied)
 
-    def leave(self) -> None:
-        """Ask another member from now on."""
-        self._at = (self._at + 1) % len(self._nodes)
+    def leave(self, member: int) -> None:
+        """Ask another than this member from now on; several may find the same at once."""
+        if self.at == member:
+            self.at = (member + 1) % len(self._nodes)
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        node = self._nodes[self._at]
+        member = self.at
+        node = self._nodes[member]
         try:
             async with self._begin(path, body) as response:
                 return _read(node, response.status, await response.text())
         except aiohttp.ClientConnectorError as error:
-            self.leave()
+            self.leave(member)
             raise Fault(FaultKind.UNREACHABLE, f"{node.shown}: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
-            self.leave()
+            self.leave(member)
             text = f"{node.shown}: the connection broke: {str(error) or type(error).__name__}"
             raise Fault(FaultKind.UNANSWERED, text, maybe_applied=True) from None
 
@@ -152,8 +157,8 @@ class Gateway:
                 timeout=aiohttp.ClientTimeout(total=None),
                 read_bufsize=_MOST_EVENTS,
             )
-        tls = self._tls[self._at]
-        url = f"http{'' if tls is True else 's'}://{self._nodes[self._at].shown}/v3/{path}"
+        tls = self._tls[self.at]
+        url = f"http{'' if tls is True else 's'}://{self._nodes[self.at].shown}/v3/{path}"
         headers = {"Authorization": self._token} if self._token else {}
         return session.post(url, data=json.dumps(body), headers=headers, ssl=tls)
 
@@ -169,7 +174,7 @@ class Gateway:
             Fault: The watch broke.
         """
         request = {"key": encoded(key), "range_end": encoded(end), "start_revision": str(revision + 1)}
-        node = self._nodes[self._at]
+        node = self._nodes[self.at]
         try:
             async with self._begin("watch", {"create_request": request}) as response:
                 async for line in response.content:
@@ -200,17 +205,15 @@ def _frees(event: dict[str, Any]) -> bool:
 
 def _read(node: Endpoint, status: int, text: str) -> dict[str, Any]:
     try:
-        answer = json.loads(text)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
+        answer: dict[str, Any] = json.loads(text)
+        error: Any = answer.get("error")
+    except (ValueError, AttributeError):
         what = f"{node.shown}: no JSON gateway of etcd 3.4 or later at /v3 (HTTP {status})"
-        raise Fault(FaultKind.UNSUPPORTED, what, final=True)
-    error: Any = answer.get("error")
+        raise Fault(FaultKind.UNSUPPORTED, what, final=True) from None
     if status == 200 and not error:
         return answer
     # Of a stream the error is an object.
-    inner: dict[str, Any] = error if isinstance(error, dict) else answer
+    inner: Any = answer if isinstance(error, str) else error
     code = int(inner.get("code") or inner.get("grpc_code") or 0)
     if code == _NO_LEASE:
         raise Gone

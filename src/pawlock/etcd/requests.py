@@ -27,7 +27,7 @@ from pawlock.core.names import helper_key
 from pawlock.core.outcomes import NOBODY_MS, Outcome
 from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.core.scripts import load
-from pawlock.errors import ConfigurationError, NotSupported
+from pawlock.errors import NotSupported
 from pawlock.etcd.gateway import Gateway, Gone, decoded, encoded
 
 __all__ = ["Book", "Requests"]
@@ -78,10 +78,10 @@ class Lease:
     __slots__ = ("clean", "id", "since", "ttl")
 
     def __init__(self, number: str, ttl: int, since: float) -> None:
-        self.id = number
-        self.ttl = ttl
-        self.since = since
-        self.clean = True
+        self.id: str = number
+        self.ttl: int = ttl
+        self.since: float = since
+        self.clean: bool = True
 
     def left_ms(self, most_ms: int) -> int:
         """What is left of it, of that which was asked for."""
@@ -164,11 +164,17 @@ class State:
         base: Its key.
         revision: The revision.
         kvs: All that is under it.
+
+    Attributes:
+        rows: All holders and waiters, in the order in which they came.
+        beside: What else is kept, by name.
+        limit, declared: The limit in force, and the number that was declared for it; 0: there is none.
+        holders: Who holds.
+        waiters: The others.
     """
 
     def __init__(self, base: bytes, revision: int, kvs: Sequence[Mapping[str, Any]]) -> None:
-        self.base = base
-        self.revision = revision
+        self.revision: int = revision
         self.rows: list[Row] = []
         self.beside: dict[str, Any] = {}
         cut = len(base) + 1
@@ -180,10 +186,11 @@ class State:
                 made, changed = int(kv["create_revision"]), int(kv["mod_revision"])
                 self.rows.append(Row(key, made, changed, kv.get("lease", "0"), *value))
         self.rows.sort(key=lambda row: row.made)
-        self.limit, self.declared = self.beside.get("limit", (0, 0))
-        if not self.limit and self.rows:
-            self.limit = self.declared = max(row.permits % _ANY_LIMIT for row in self.rows)
-        self.holders = [row for row in self.rows if row.held]
+        limit = max((row.permits % _ANY_LIMIT for row in self.rows), default=0)
+        self.limit: int
+        self.declared: int
+        self.limit, self.declared = self.beside.get("limit", (limit, limit))
+        self.holders: list[Row] = [row for row in self.rows if row.held]
         self.waiters: list[Row] = []
         for row in self.rows:
             if not row.held:
@@ -263,15 +270,15 @@ class Requests:
         """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
         shape, act = _KNOWN.get(call.script.sha, ("", None))
         if act is None:
-            what = "a key that other programs share" if call.script.variant else call.script.name
-            raise NotSupported(f"{what}: not on etcd; use Redis or Valkey for latch, barrier, once and Key")
+            raise NotSupported(f"{call.script.name}: not on etcd")
         words = call.words()
         args = [word.decode() for word in words[call.script.numkeys :]]
+        member = self._gateway.at
         try:
             async with asyncio.timeout(timeout):
                 letter, *fields = await act(self, *_wish(shape, words[0], args))
         except TimeoutError:
-            self._gateway.leave()
+            self._gateway.leave(member)
             text = f"no answer within {timeout:.3g} s"
             raise Fault(FaultKind.UNANSWERED, text, maybe_applied=True) from None
         except Gone:
@@ -309,7 +316,7 @@ class Requests:
         body = {"compare": compare, "success": [*(look if before else ()), *then], "failure": look}
         answer = await self._gateway.ask("kv/txn", body)
         done = bool(answer.get("succeeded"))
-        found = answer["responses"][0].get("response_range", {}) if before or not done else {}
+        found: Answer = answer["responses"][0].get("response_range", {}) if before or not done else {}
         return done, State(base, int(answer["header"]["revision"]), found.get("kvs", ()))
 
     async def _look(self, base: bytes) -> State:
@@ -364,10 +371,6 @@ class Requests:
     async def acquire(self, wish: Wish, ttl_ms: int, ticket_ms: int, *, wait: bool, most: int) -> Reply:
         """See ``acquire.lua`` of the mutex and of permits."""
         ttl, base = _seconds(ttl_ms), wish.base
-        for what, ms in (("ttl", ttl_ms), ("ticket_ttl", ticket_ms if wait else ttl_ms)):
-            if ms < LEAST_TTL * 1000:
-                text = f"{what} must be at least {LEAST_TTL} s on etcd, whose leases last no less, got {ms / 1000:g}"
-                raise ConfigurationError(text)
         # What is free, as most are, needs no look before.
         state = await self._look(base) if wish.permits else State(base, 0, ())
         guard = _compare(base + _ROW, "LESS", "CREATE", 1, base + _SIDE)
@@ -428,16 +431,16 @@ class Requests:
                 left = await self._left_ms(mine.lease)
                 return [b"H", mine.fence, left, 0] if left else [b"U", "none"]
             if mine.ttl < _seconds(ttl_ms) or not mine.held or mine.mode != wish.mode:
-                return await self._raised(wish, mine, ttl_ms)
+                return await self._bound(wish, mine, max(ttl_ms, mine.ttl * 1000))
             if not kept:
                 await self._keep(lease)
         except Gone:
             return [b"U", state.present()]
         return [b"H", mine.fence, lease.left_ms(ttl_ms), 0]
 
-    async def _raised(self, wish: Wish, mine: Row, ttl_ms: int) -> Reply:
-        """Bind a row to a lease that lasts longer; also where it holds as another from now on."""
-        ttl = max(mine.ttl, _seconds(ttl_ms))
+    async def _bound(self, wish: Wish, mine: Row, ttl_ms: int) -> Reply:
+        """Bind a row to another lease: one that lasts longer, or of another token, or because it reads from now on."""
+        ttl = _seconds(ttl_ms)
         lease = await self._grant(ttl)
         lease.clean = False
         mode = mine.mode if mine.mode != _EXCLUSIVE else wish.mode
@@ -469,7 +472,7 @@ class Requests:
         given = state.of(old)
         if given is None or given not in state.holders:
             return [b"U", state.present()]
-        return await self._raised(wish, given, ttl_ms)
+        return await self._bound(wish, given, ttl_ms)
 
     # Leaving ----------------------------------------------------------------------------------------------------
 

@@ -121,12 +121,16 @@ class Place:
         threads: Makes a runtime of threads from the prefix of wake-up channels.
         tasks: Makes a runtime of one event loop from the loop and that prefix.
         examine: Gives the reports of ``client.check()``.
+        least_ttl: Seconds: of a lease, and of a waiter's ticket.
+        lacks: The kinds that are not to be had there; ``"Key"``: keys of other libraries.
     """
 
     shown: str
     threads: Callable[[str], Any]
     tasks: Callable[[Any, str], Any]
     examine: Callable[[], list[Any]] = list
+    least_ttl: float = 0.0
+    lacks: frozenset[str] = frozenset()
 
 
 Target: TypeAlias = "Callable[[], Endpoint] | Sentinels | ClusterNodes | Masters | Place"

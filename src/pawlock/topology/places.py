@@ -18,10 +18,6 @@ def place_of(url: str, credentials: Credentials) -> Place:
     Raises:
         ConfigurationError: None is open there, or credentials were given.
     """
-    if url.lstrip().startswith("etcd"):
-        from pawlock.etcd.address import place as etcd
-
-        return etcd(url, credentials)
     place = PLACES.get(url)
     if place is None:
         raise ConfigurationError(f"{url!r:.60} is not a server in this process: create a pawlock.testing.Sim")

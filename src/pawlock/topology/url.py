@@ -22,7 +22,9 @@ _SCHEMES = ("redis", "rediss", "unix", *_SEVERAL)
 _SENTINEL_PORT = 26379
 _PORT = 6379
 _CERT_REQS = ("required", "optional", "none")
-_WELL_KNOWN = "redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock:// or embedded://"
+_WELL_KNOWN = (
+    "redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, etcd:// or embedded://"
+)
 
 
 def parse_target(url: str) -> Endpoint | Sentinels | ClusterNodes | Masters:

@@ -164,8 +164,7 @@ class Permits(Named):
 
 def semaphore(namespace: str, name: str, options: LockOptions, permits: int = ANY_LIMIT) -> Permits:
     """A number of permits, of which each acquisition takes one."""
-    key = key_of(namespace, name)
-    return Permits("semaphore", name, key, "permits", SHARED, permits, options.fence_ms)
+    return Permits("semaphore", name, key_of(namespace, name), "permits", SHARED, permits, options.fence_ms)
 
 
 def reader(namespace: str, name: str, options: LockOptions) -> Permits:
