@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 # What some tests need, and the packages of Debian that bring it.
 NEEDED=(
     "redis-server:redis-server"
+    "etcd:etcd-server"
     "spin:spin"
     "gcc:gcc libc6-dev"
     "openssl:openssl"

@@ -59,7 +59,7 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 class Link:
-    """Carries units both ways and applies the rules to them."""
+    """Carries units both ways and applies the rules to them; they are those of RESP, unless a subclass knows others."""
 
     def __init__(
         self, conditions: Conditions, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -113,18 +113,15 @@ class Link:
                     raise error
 
     async def _requests(self, writer: asyncio.StreamWriter) -> None:
-        async for raw in self._units(self._reader, lambda: self._conditions.request_delay):
-            request = _read_request(raw, self._number)
+        async for raw in self._units(self._reader, self._request_end, lambda: self._conditions.request_delay):
+            request = self._read_request(raw)
             self._conditions.requests.append(request)
             rule = claim(self._conditions.rules, request)
             copies = 1
             if rule is not None and not rule.action.on_reply:
                 copies = await self._before(rule, raw)
                 rule = None
-            if request.command in _SUBSCRIBING:
-                self._subscribed = True
-            else:
-                self._owed.extend([rule] * copies)
+            self._expect(request, rule, copies)
             writer.write(raw * copies)
             await writer.drain()
 
@@ -158,7 +155,7 @@ class Link:
         rule.hit()
 
     async def _replies(self, reader: asyncio.StreamReader) -> None:
-        async for raw in self._units(reader, lambda: self._conditions.reply_delay):
+        async for raw in self._units(reader, self._reply_end, lambda: self._conditions.reply_delay):
             parts = self._push_parts(raw)
             if parts is not None:
                 rule = claim(self._conditions.rules, Request(parts, self._number), push=True)
@@ -187,6 +184,35 @@ class Link:
             if pause:
                 await asyncio.sleep(pause)
 
+    # The protocol --------------------------------------------------------------------------------------------------
+
+    def _request_end(self, buffer: bytearray) -> int | None:
+        """Where the first request ends; None: it is not complete."""
+        if buffer and buffer[:1].isalpha():
+            # An inline command, as typed by hand.
+            newline = buffer.find(b"\n")
+            return newline + 1 if newline >= 0 else None
+        return unit_end(buffer)
+
+    def _reply_end(self, buffer: bytearray) -> int | None:
+        """Where the first reply or push message ends; None: it is not complete."""
+        return unit_end(buffer)
+
+    def _read_request(self, raw: bytes) -> Request:
+        if raw[:1] != b"*":
+            return Request(tuple(raw.split()), self._number)
+        reply, _ = parse(raw)
+        if not isinstance(reply, list):
+            raise ProtocolError(f"not a request: {raw[:80]!r}")
+        return Request(tuple(_flat(reply)), self._number)
+
+    def _expect(self, request: Request, rule: Rule | None, copies: int) -> None:
+        """Note what the server owes for so many copies of a request."""
+        if request.command in _SUBSCRIBING:
+            self._subscribed = True
+        else:
+            self._owed.extend([rule] * copies)
+
     def _push_parts(self, raw: bytes) -> tuple[bytes, ...] | None:
         """Read a push message; None for a reply."""
         if raw[:1] != b">" and not (self._subscribed and raw[:1] == b"*"):
@@ -195,7 +221,14 @@ class Link:
         parts = tuple(_flat(message))
         return parts if raw[:1] == b">" or (parts and parts[0] in _PUSH_KINDS) else None
 
-    async def _units(self, reader: asyncio.StreamReader, delay: Callable[[], float]) -> AsyncIterator[bytes]:
+    # The bytes -----------------------------------------------------------------------------------------------------
+
+    async def _units(
+        self,
+        reader: asyncio.StreamReader,
+        end_of: Callable[[bytearray], int | None],
+        delay: Callable[[], float],
+    ) -> AsyncIterator[bytes]:
         """Give one unit after the other, each when the network has carried it."""
         arrived: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -205,7 +238,7 @@ class Link:
             try:
                 while chunk := await reader.read(65536):
                     buffer += chunk
-                    while (end := _end(buffer)) is not None:
+                    while (end := end_of(buffer)) is not None:
                         arrived.put_nowait((loop.time(), bytes(buffer[:end])))
                         del buffer[:end]
             finally:
@@ -225,23 +258,6 @@ class Link:
 
 class _Cut(Exception):
     """A rule has cut this connection."""
-
-
-def _end(buffer: bytearray) -> int | None:
-    if buffer and buffer[:1].isalpha():
-        # An inline command, as typed by hand.
-        newline = buffer.find(b"\n")
-        return newline + 1 if newline >= 0 else None
-    return unit_end(buffer)
-
-
-def _read_request(raw: bytes, number: int) -> Request:
-    if raw[:1] != b"*":
-        return Request(tuple(raw.split()), number)
-    reply, _ = parse(raw)
-    if not isinstance(reply, list):
-        raise ProtocolError(f"not a request: {raw[:80]!r}")
-    return Request(tuple(_flat(reply)), number)
 
 
 def _flat(reply: Reply) -> list[bytes]:

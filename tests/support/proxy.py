@@ -37,6 +37,9 @@ class Proxy:
     by default, None for all.
     """
 
+    link: type[Link] = Link
+    """What carries a connection, and so knows the protocol."""
+
     def __init__(self, upstream: Server | str) -> None:
         """Describe a proxy; `start()` or `with` starts it.
 
@@ -326,7 +329,7 @@ class Proxy:
         except BaseException:
             sock.close()
             raise
-        link = Link(self._conditions, number, reader, writer)
+        link = self.link(self._conditions, number, reader, writer)
         self._links.add(link)
         try:
             await link.run()
