@@ -79,7 +79,15 @@ class Faulty(Protocol):
 
 
 class Backend(Protocol):
-    """The server, or servers, of one check. A namespace says which of its names are meant."""
+    """The server, or servers, of one check. A namespace says which of its names are meant.
+
+    Attributes:
+        shortest: The shortest life, in seconds, that a lease or a ticket can have there.
+        slack: Within how many seconds after its end the server takes away what was not renewed, and whoever waits has it.
+    """
+
+    shortest: float
+    slack: float
 
     def faulty(self) -> Faulty:
         """A way to the server on which things go wrong.
@@ -137,6 +145,9 @@ class RedisBackend:
         url: The server, as ``redis://`` or ``unix://``.
         nodes: The servers behind the address, where it names several; None: it is one.
     """
+
+    shortest = 0.0
+    slack = 1.0
 
     def __init__(self, url: str, nodes: Sequence[str] | None = None) -> None:
         self._url = url

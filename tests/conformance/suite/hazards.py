@@ -85,19 +85,19 @@ async def one_who_gives_up_costs_the_others_nothing(world: World) -> None:
 @check(lambda entry: entry.leases and not entry.exclusive)
 async def a_dead_sharer_frees_only_itself(world: World) -> None:
     """Of several holders one dies: its share comes back within its ttl, though the others live on; theirs stay."""
-    proxy = world.proxy()
-    dead = await world.acquire(world.lock(await world.behind(proxy), ttl=0.8))
-    alive = await world.acquire(world.lock(ttl=0.8))
+    proxy, ttl = world.proxy(), world.life(0.8)
+    dead = await world.acquire(world.lock(await world.behind(proxy), ttl=ttl))
+    alive = await world.acquire(world.lock(ttl=ttl))
     proxy.blackhole()
     await world.until(
-        lambda: dead.state is LeaseState.LOST, "the dead holder reports the loss by its own clock", 0.8
+        lambda: dead.state is LeaseState.LOST, "the dead holder reports the loss by its own clock", ttl
     )
-    await world.pause(0.8)
+    await world.pause(world.slack)
     alive.check()
     rivals = [e.kind for e in REGISTRY.values() if e.family == world.entry.family and e.exclusive]
     if world.entry.capacity is not None:
         for _ in range(world.entry.capacity - 1):
-            await world.acquire(world.lock(ttl=20), SLACK)
+            await world.acquire(world.lock(ttl=20), world.slack)
         expect(await refused(world), "the living one's share stays its own")
     elif rivals:
         expect(await world.attempt(world.lock(kind=rivals[0])) is None, "the living one keeps a writer out")
@@ -109,11 +109,12 @@ async def a_dead_sharer_frees_only_itself(world: World) -> None:
 @check(lambda entry: entry.leases and entry.reentrant)
 async def a_lost_lease_is_not_re_entered(world: World) -> None:
     """A holder that lost the name is notified, or queues like any other: it does not get in."""
-    lock = world.lock(ttl=0.6)
+    ttl = world.life(0.6)
+    lock = world.lock(ttl=ttl)
     lease = await world.acquire(lock)
     world.wipe()
     rival = await world.acquire(world.lock(ttl=20), SLACK)
-    await world.until(lambda: lease.lost, "the owner learns of the loss", 0.6)
+    await world.until(lambda: lease.lost, "the owner learns of the loss", ttl)
     error = await expect_error(PawlockError, lambda: world.acquire(lock, 0.2), "acquire by one that lost it")
     expect(isinstance(error, AcquireTimeout | LeaseLost), f"the error says why, not {error!r}")
     rival.check()
@@ -135,10 +136,11 @@ async def life_counts_from_the_question(world: World) -> None:
 @check(leases)
 async def a_stale_holder_has_a_lower_fence(world: World) -> None:
     """Who lost the name still shows its own fence, below its successor's, so that its writes are refused."""
-    lease = await world.acquire(world.lock(ttl=0.6, renew=False))
+    ttl = world.life(0.6)
+    lease = await world.acquire(world.lock(ttl=ttl, renew=False))
     fence = lease.fence
-    await world.until(lambda: lease.lost, "the lease ends", 2)
-    later = await world.acquire(world.lock(ttl=20), SLACK)
+    await world.until(lambda: lease.lost, "the lease ends", ttl + 1.4)
+    later = await world.acquire(world.lock(ttl=20), world.slack)
     expect(lease.fence == fence, f"a lease keeps its fence {fence}, not {lease.fence}")
     expect(lease.fence < later.fence, f"fence {lease.fence} of the stale holder is below {later.fence}")
 

@@ -203,24 +203,25 @@ async def every_key_has_a_ttl(world: World) -> None:
 async def no_key_outlives_its_lease(world: World) -> None:
     """A lease that is never released leaves nothing behind that says "held"; what stays on is the fence's memory."""
     before = world.stored()
-    lease = await world.acquire(world.lock(ttl=0.3, renew=False))
+    ttl = world.life(0.3)
+    lease = await world.acquire(world.lock(ttl=ttl, renew=False))
     held = set(world.stored()) - set(before)
     expect(held, "a lease is kept on the server")
-    await world.until(lambda: lease.state is LeaseState.LOST, "a lease without renewal ends", 2)
+    await world.until(lambda: lease.state is LeaseState.LOST, "a lease without renewal ends", ttl + 1.7)
 
     def left() -> list[str]:
         return [key for key in world.stored() if key in held and "fence" not in key]
 
-    await world.until(lambda: not left(), f"the keys of a dead lease go: {left()}", 0.3 + SLACK)
+    await world.until(lambda: not left(), f"the keys of a dead lease go: {left()}", ttl + world.slack)
 
 
 @check(leases)
 async def renewal_keeps_it(world: World) -> None:
     """A lease is renewed for as long as it is held, well past its first life."""
     # Where programs wait for a core, a client may truly not be run for the third of a second that it has to renew in.
-    slow = crowded()
-    held = await fill(world, ttl=1.0 * slow)
-    await world.pause(2.0 * slow)
+    ttl = world.life(1.0 * crowded())
+    held = await fill(world, ttl=ttl)
+    await world.pause(2.0 * ttl)
     for lease in held:
         lease.check()
         expect(lease.remaining() > 0, "a renewed lease has life left")
@@ -233,13 +234,14 @@ async def renewal_keeps_it(world: World) -> None:
 @check(bounded)
 async def without_renewal_it_ends(world: World) -> None:
     """With ``renew=False`` it is lost at its deadline, by its owner's own clock, and then passes on."""
-    held = await fill(world, ttl=0.4, renew=False)
+    ttl = world.life(0.4)
+    held = await fill(world, ttl=ttl, renew=False)
     extra = await world.attempt(world.lock())
     if extra is not None:
         expect(any(lease.remaining() <= 0 for lease in held), "it keeps others out until then")
         await settle(extra.release())
     for lease in held:
-        expect(lease.remaining() <= 0.4, f"it is granted for 0.4 s, not for {lease.remaining():g} s")
+        expect(lease.remaining() <= ttl, f"it is granted for {ttl:g} s, not for {lease.remaining():g} s")
 
     def over() -> bool:
         for lease in held:
@@ -265,9 +267,10 @@ async def checked(lease: Any) -> None:
 async def a_loss_is_told(world: World) -> None:
     """When its keys are gone, the owner hears of it at the next renewal: ``lost``, ``check``, ``on_lost`` once."""
     told: list[object] = []
-    lease = await world.acquire(world.lock(ttl=0.6, on_lost=told.append))
+    ttl = world.life(0.6)
+    lease = await world.acquire(world.lock(ttl=ttl, on_lost=told.append))
     world.wipe()
-    await world.until(lambda: lease.lost, "the owner learns of the loss", 0.6)
+    await world.until(lambda: lease.lost, "the owner learns of the loss", ttl)
     await expect_error(LeaseLost, lambda: checked(lease), "check of a lost lease")
     await world.until(lambda: told, "on_lost is called", 1)
     await world.pause(0.3)
@@ -279,12 +282,13 @@ async def a_loss_is_told(world: World) -> None:
 @check(leases)
 async def a_loss_is_raised_by_the_block(world: World) -> None:
     """The ``with`` block of a lease that was lost raises ``LeaseLost``."""
-    lock = world.lock(ttl=0.6)
+    ttl = world.life(0.6)
+    lock = world.lock(ttl=ttl)
 
     async def block() -> None:
         async with world.inside(lock) as lease:
             world.wipe()
-            await world.until(lambda: lease.lost, "the owner learns of the loss", 0.6)
+            await world.until(lambda: lease.lost, "the owner learns of the loss", ttl)
 
     error = await expect_error(LeaseLost, block, "the block")
     # The last: on a busy machine the server may not answer within a third of so short a ttl.

@@ -40,7 +40,10 @@ __all__ = [
 SOON = 0.6
 """Seconds within which a hand-off must arrive: far less than the second that a waiter polls at the latest."""
 
-QUICK: dict[str, Any] = {"ttl": 6, "ticket_ttl": 0.6}
+
+def quick(world: World) -> dict[str, Any]:
+    """Options of who gives up soon on an answer."""
+    return {"ttl": 6, "ticket_ttl": world.life(0.6)}
 
 
 @check(bounded)
@@ -111,14 +114,14 @@ async def nobody_barges_in(world: World) -> None:
 @check(bounded)
 async def a_dead_holder_frees_it(world: World) -> None:
     """A holder that is cut off learns by its own clock before anybody else is granted, within its ttl and a second."""
-    proxy = world.proxy()
+    proxy, ttl = world.proxy(), world.life(0.8)
     held = await fill(world, ttl=20)
     await settle(held.pop().release())
-    dead = await world.acquire(world.lock(await world.behind(proxy), ttl=0.8))
+    dead = await world.acquire(world.lock(await world.behind(proxy), ttl=ttl))
     waiting = world.waiting(world.lock(ttl=20))
     await world.quiet()
     proxy.blackhole()
-    await world.until(lambda: waiting.done, "a dead holder frees the name", 0.8 + SLACK)
+    await world.until(lambda: waiting.done, "a dead holder frees the name", ttl + world.slack)
     expect(dead.state is LeaseState.LOST, "the loss was reported before the next grant")
     lease = await waiting.result()
     expect(lease.fence > dead.fence, f"the fence rises from {dead.fence}, not to {lease.fence}")
@@ -129,7 +132,8 @@ async def dead_waiters_delay_by_one_ticket(world: World) -> None:
     """Any number of waiters that died costs the living one ticket's life in all."""
     held = await fill(world, ttl=20)
     proxies = [world.proxy() for _ in range(3)]
-    options: dict[str, Any] = {"ttl": 20, "ticket_ttl": 0.9}
+    ticket_ttl = world.life(0.9)
+    options: dict[str, Any] = {"ttl": 20, "ticket_ttl": ticket_ttl}
     dead: list[Started] = []
     for proxy in proxies:
         lock = world.lock(await world.behind(proxy), unavailable_after=0.2, **options)
@@ -140,7 +144,9 @@ async def dead_waiters_delay_by_one_ticket(world: World) -> None:
     for proxy in proxies:
         proxy.blackhole()
     await settle(held[0].release())
-    await waiting.result(0.9 + SLACK * crowded(), "three dead waiters cost one ticket's life in all")
+    await waiting.result(
+        ticket_ttl + world.slack * crowded(), "three dead waiters cost one ticket's life in all"
+    )
     for waiter in dead:
         expect(isinstance(await waiter.error(), PawlockError), "a waiter that is cut off gets an error")
 
@@ -223,7 +229,7 @@ async def warm(world: World, proxy: Faulty, **options: Any) -> tuple[Any, Any]:
 async def a_repeated_acquire_counts_once(world: World) -> None:
     """Whatever happens to one message of an acquire: it is granted, once, and one release frees it."""
     proxy = world.proxy()
-    lock, _ = await warm(world, proxy, **QUICK)
+    lock, _ = await warm(world, proxy, **quick(world))
     for what, fault in FAULTS.items():
         held = await fill(world, ttl=20)
         await settle(held.pop().release())
@@ -248,7 +254,7 @@ async def a_repeated_release_counts_once(world: World) -> None:
     proxy = world.proxy()
     # Of a server that may have restarted meanwhile nobody can say whether it was released.
     await world.settled()
-    lock, _ = await warm(world, proxy, **QUICK)
+    lock, _ = await warm(world, proxy, **quick(world))
     for what, fault in FAULTS.items():
         held = await fill(world, ttl=20)
         await settle(held.pop().release())
@@ -271,12 +277,13 @@ async def a_repeated_release_counts_once(world: World) -> None:
 async def a_late_copy_revives_nothing(world: World) -> None:
     """A request that was given up and asked again arrives after the release: it takes nothing for nobody."""
     proxy = world.proxy()
-    lock, _ = await warm(world, proxy, **QUICK)
-    rule = proxy.hold_request(world.script, seconds=0.9)
+    lock, _ = await warm(world, proxy, **quick(world))
+    late = 1.5 * world.life(0.6)
+    rule = proxy.hold_request(world.script, seconds=late)
     lease = await world.acquire(lock, 5)
     expect(rule.hits == 1, "a request is held up")
     await settle(lease.release())
-    await world.pause(1.1)
+    await world.pause(late + 0.2)
     held = [await world.attempt(world.lock(ttl=20)) for _ in range(world.entry.capacity or 1)]
     expect(None not in held, "all of it is free after the late copy")
 
@@ -285,8 +292,8 @@ async def a_late_copy_revives_nothing(world: World) -> None:
 async def an_unknown_acquire_is_undone(world: World) -> None:
     """An acquire that never gets an answer ends with an error, and what it took is given back, not left to its ttl."""
     proxy = world.proxy()
-    _, client = await warm(world, proxy, **QUICK)
-    lock = world.lock(client, **QUICK, unavailable_after=0.3)
+    _, client = await warm(world, proxy, **quick(world))
+    lock = world.lock(client, **quick(world), unavailable_after=0.3)
     rule = proxy.swallow_reply(world.script, times=None)
     await expect_error(PawlockError, lambda: world.acquire(lock, 2), "an acquire without an answer")
     expect(rule.hits, "the answers were lost")

@@ -113,6 +113,7 @@ class World:
         # A name space of its own: checks may run beside each other on one server.
         self.namespace: str = f"conformance-{secrets.token_hex(6)}"
         self._backend: Backend = backend or RedisBackend(url, nodes)
+        self.slack: float = self._backend.slack
         self._clients: list[Any] = []
         self._proxies: list[Faulty] = []
         self._before: frozenset[object] | None = None
@@ -160,6 +161,10 @@ class World:
     def script(self, request: Request) -> bool:
         """Whether a request at a proxy asks for something about this world's names."""
         return self._backend.is_about(request, self.namespace)
+
+    def life(self, seconds: float) -> float:
+        """A short life of a lease or a ticket: what is asked for, or the shortest that there is."""
+        return max(seconds, self._backend.shortest)
 
     # Calls ------------------------------------------------------------------------------------------------------
 
