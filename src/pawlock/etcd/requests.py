@@ -207,7 +207,13 @@ class State:
         """The row of a token."""
         return next((row for row in self.rows if row.token == token), None)
 
+    @property
+    def shown(self) -> str:
+        """Who holds it first."""
+        return self.holders[0].public if self.holders else ""
+
     def present(self) -> str:
+        """What there is."""
         return "held" if self.holders else "none"
 
 
@@ -515,14 +521,14 @@ class Requests:
         mine = next((row for row in state.holders if row.made == made), None)
         if mine is None:
             forced = any(value == made for value in state.beside.values())
-            return [b"R", made * FENCES, ""] if forced else [b"A", _shown(state), 0]
+            return [b"R", made * FENCES, ""] if forced else [b"A", state.shown, 0]
         kept = await self._grant(_FORCED_FOR)
         mark = _put(base + _SIDE + mine.token.encode(), encoded(b"%d" % made), kept.id)
         done, state = await self._txn(
             base, [_compare(mine.key, "EQUAL", "CREATE", made)], [_delete(mine.key), mark]
         )
         await self._revoke(mine.lease)
-        return [b"R", state.revision * FENCES, mine.public] if done else [b"A", _shown(state), 0]
+        return [b"R", state.revision * FENCES, mine.public] if done else [b"A", state.shown, 0]
 
     # Waiting ----------------------------------------------------------------------------------------------------
 
@@ -609,8 +615,8 @@ class Requests:
         """See ``limit.lua``."""
         state = await self._look(base)
         kept = await self._grant(_LIMIT_FOR)
-        value = encoded(json.dumps([limit, declared if declared < _ANY_LIMIT else limit]).encode())
-        await self._txn(base, [], [_put(base + _SIDE + b"limit", value, kept.id)])
+        value = json.dumps([limit, declared if declared < _ANY_LIMIT else limit]).encode()
+        await self._txn(base, [], [_put(base + _SIDE + b"limit", encoded(value), kept.id)])
         return [b"L", state.limit]
 
     # Namespaces -------------------------------------------------------------------------------------------------
@@ -670,10 +676,6 @@ class Requests:
     async def probe(self) -> Reply:
         """See ``probe.lua``: what a quorum has acknowledged no restart forgets."""
         return [b"P", "uptime_in_seconds:1000000000", 0]
-
-
-def _shown(state: State) -> str:
-    return state.holders[0].public if state.holders else ""
 
 
 def _busy(state: State) -> Reply:

@@ -85,6 +85,11 @@ class _Etcd(ABC):
         """See ``Runtime``: a quorum keeps revisions, whatever restarts."""
         return "quorum"
 
+    @property
+    def several(self) -> bool:
+        """See ``Carrier``: each lease is kept alive by itself, and one of the members may hang."""
+        return True
+
     def channel(self) -> str:
         """See ``Runtime``: a waiter watches, and needs none."""
         return "etcd"
