@@ -354,12 +354,12 @@ class Requests:
             return 0
         return max(0, int(answer.get("TTL", 0)) * 1000)
 
-    async def _lease_for(self, token: str, ttl: int) -> Lease:
-        """A lease for a token: its own, an idle one, or a new one."""
+    async def _lease_for(self, token: str, ttl: int, fresh: float = _FRESH) -> Lease:
+        """A lease for a token: its own, an idle one, or a new one; of its life it has lived ``fresh`` at most."""
         lease = self._book.leases.pop(token, None) or self._book.take(ttl)
         if lease is not None and lease.ttl == ttl:
             try:
-                if now() - lease.since > ttl * _FRESH:
+                if now() - lease.since > ttl * fresh:
                     await self._keep(lease)
             except Gone:
                 lease = None
@@ -367,10 +367,6 @@ class Requests:
             lease = await self._grant(ttl)
         self._book.leases[token] = lease
         return lease
-
-    def _unused(self, token: str) -> None:
-        if lease := self._book.leases.pop(token, None):
-            self._book.give_back(lease)
 
     # Taking -----------------------------------------------------------------------------------------------------
 
@@ -382,13 +378,14 @@ class Requests:
         guard = _compare(base + _ROW, "LESS", "CREATE", 1, base + _SIDE)
         while True:
             if state.revision:
-                guard = _compare(base + _ROW, "LESS", "MOD", state.revision + 1, base + _SIDE)
+                guard = _compare(base + _ROW, "LESS", "MOD", state.revision + 1, base + _END)
             if mine := state.of(wish.token):
                 return await self._renewed(wish, mine, state, ttl_ms)
             if refused := _refused(state, wish):
                 return refused
             if state.waiters or not state.fits(wish.mode):
-                self._unused(wish.token)
+                if unused := self._book.leases.pop(wish.token, None):
+                    self._book.give_back(unused)
                 return await self._queue(wish, state, ticket_ms, most) if wait else _busy(state)
             lease = await self._lease_for(wish.token, ttl)
             lease.clean = False
@@ -402,7 +399,8 @@ class Requests:
         if len(state.waiters) >= most:
             return [b"F", len(state.waiters)]
         ticket = _seconds(ticket_ms)
-        lease = await self._lease_for(wish.token, ticket)
+        # What waits is believed to live for a whole ticket from its question on.
+        lease = await self._lease_for(wish.token, ticket, fresh=0)
         lease.clean = False
         put = _put(wish.key, wish.value(ticket, held=False), lease.id)
         await self._txn(wish.base, [_compare(wish.key, "LESS", "CREATE", 1)], [put])
@@ -429,8 +427,8 @@ class Requests:
                 self._waits[wish.token] = wish
                 if not kept:
                     await self._keep(lease)
-                rank = state.waiters.index(mine)
-                return [b"Q", rank, state.holders[0].ttl * 1000 if state.holders else 0, 0, 0, 0]
+                holds = state.holders[0].ttl * 1000 if state.holders else 0
+                return [b"Q", state.waiters.index(mine), holds, 0, 0, 0]
             self.ended(wish.token)
             if ttl_ms <= 1:
                 # Only to be confirmed, not raised.
@@ -486,19 +484,21 @@ class Requests:
         """See ``leave.lua``."""
         self.ended(wish.token)
         lease = self._book.leases.get(wish.token)
+        # Its row may be another's by now, who adopted it, but not with this lease. Without one it is looked for.
+        guard = _compare(wish.key, "LESS", "CREATE", 0)
         if lease is not None:
             lease.clean &= not for_good
-        reply = await self._end(wish, close_ms)
-        if self._book.leases.pop(wish.token, None) is None or lease is None:
-            return reply
-        if lease.clean:
+            guard = {"key": guard["key"], "target": "LEASE", "result": "EQUAL", "lease": lease.id}
+        reply = await self._end(wish, guard, close_ms)
+        self._book.leases.pop(wish.token, None)
+        if lease is not None and lease.clean:
             self._book.give_back(lease)
-        else:
+        elif lease is not None:
             await self._revoke(lease.id)
         return reply
 
-    async def _end(self, wish: Wish, close_ms: int) -> Reply:
-        key, guard = wish.key, _compare(wish.key, "GREATER", "CREATE", 0)
+    async def _end(self, wish: Wish, guard: Answer, close_ms: int) -> Reply:
+        key = wish.key
         while True:
             last = _delete(key)
             if close_ms:
@@ -512,7 +512,7 @@ class Requests:
                 return [b"R"] if closed else [b"A", state.present(), int(wish.token in state.beside)]
             if done:
                 return [b"R"] if mine in state.holders else [b"W"]
-            # Adopted: its row has the key of who gave it away.
+            # Its row has the key of who gave it away.
             key, guard = mine.key, _compare(mine.key, "EQUAL", "MOD", mine.changed)
 
     async def force(self, base: bytes, made: int) -> Reply:
@@ -679,8 +679,7 @@ class Requests:
 
 
 def _busy(state: State) -> Reply:
-    first = state.rows[0]
-    return [b"B", first.ttl * 1000, 0, first.public]
+    return [b"B", state.rows[0].ttl * 1000, 0, state.rows[0].public]
 
 
 def _refused(state: State, wish: Wish) -> Reply | None:
