@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 __all__ = ["Gateway", "Gone", "decoded", "encoded"]
 
 _KINDS = {
-    1: FaultKind.UNANSWERED,  # cancelled
     3: FaultKind.DENIED,  # no user given, or a wrong password: nothing else that is sent here is invalid
-    4: FaultKind.UNANSWERED,  # the deadline
     7: FaultKind.DENIED,
     8: FaultKind.OUT_OF_MEMORY,  # the quota
+    9: FaultKind.DENIED,  # a user given, and authentication is off
     12: FaultKind.UNSUPPORTED,
-    14: FaultKind.UNANSWERED,  # no leader, or a new one meanwhile
     16: FaultKind.DENIED,
 }
-"""By the code of gRPC, https://grpc.github.io/grpc/core/md_doc_statuscodes.html."""
+"""By the code of gRPC, https://grpc.github.io/grpc/core/md_doc_statuscodes.html; others pass: no leader, a new one."""
 
 _FORGOTTEN = 16
 _NO_LEASE = 5
@@ -122,7 +120,7 @@ class Gateway:
             self._token = (await self._post("auth/authenticate", login))["token"]
 
     def _fault(self, refused: _Refused) -> Fault:
-        kind = _KINDS.get(refused.code, FaultKind.SCRIPT)
+        kind = _KINDS.get(refused.code, FaultKind.UNANSWERED)
         text = f"{self._nodes[self.at].shown}: {refused.text}"
         if kind is FaultKind.UNANSWERED:
             self.leave(self.at)
