@@ -27,7 +27,6 @@ from pawlock.core.names import helper_key
 from pawlock.core.outcomes import NOBODY_MS, Outcome
 from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.core.scripts import load
-from pawlock.errors import NotSupported
 from pawlock.etcd.gateway import Gateway, Gone, decoded, encoded
 
 __all__ = ["Book", "Requests"]
@@ -179,12 +178,15 @@ class State:
         self.beside: dict[str, Any] = {}
         cut = len(base) + 1
         for kv in kvs:
-            key, value = decoded(kv["key"]), json.loads(decoded(kv["value"]))
-            if key[cut - 1 : cut] == _SIDE:
-                self.beside[key[cut:].decode()] = value
-            else:
-                made, changed = int(kv["create_revision"]), int(kv["mod_revision"])
-                self.rows.append(Row(key, made, changed, kv.get("lease", "0"), *value))
+            key, made, changed = decoded(kv["key"]), int(kv["create_revision"]), int(kv["mod_revision"])
+            try:
+                value = json.loads(decoded(kv["value"]))
+                if key[cut - 1 : cut] == _SIDE:
+                    self.beside[key[cut:].decode()] = value
+                else:
+                    self.rows.append(Row(key, made, changed, kv.get("lease", "0"), *value))
+            except (TypeError, ValueError):
+                raise Fault(FaultKind.WRONG_KEY, f"{key!r} is not of pawlock") from None
         self.rows.sort(key=lambda row: row.made)
         limit = max((row.permits % _ANY_LIMIT for row in self.rows), default=0)
         self.limit: int
@@ -276,7 +278,7 @@ class Requests:
         """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
         shape, act = _KNOWN.get(call.script.sha, ("", None))
         if act is None:
-            raise NotSupported(f"{call.script.name}: not on etcd")
+            raise Fault(FaultKind.UNSUPPORTED, f"{call.script.name} is not to be had on etcd", final=True)
         words = call.words()
         args = [word.decode() for word in words[call.script.numkeys :]]
         member = self._gateway.at
