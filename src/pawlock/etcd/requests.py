@@ -388,7 +388,7 @@ class Requests:
             if state.waiters or not state.fits(wish.mode):
                 if unused := self._book.leases.pop(wish.token, None):
                     self._book.give_back(unused)
-                return await self._queue(wish, state, ticket_ms, most) if wait else _busy(state)
+                return await self._queue(wish, state, ttl_ms, ticket_ms, most) if wait else _busy(state)
             lease = await self._lease_for(wish.token, ttl)
             lease.clean = False
             put = _put(wish.key, wish.value(ttl, held=True), lease.id)
@@ -397,7 +397,7 @@ class Requests:
             if done:
                 return [b"H", state.revision * FENCES, lease.left_ms(ttl_ms), 0]
 
-    async def _queue(self, wish: Wish, state: State, ticket_ms: int, most: int) -> Reply:
+    async def _queue(self, wish: Wish, state: State, ttl_ms: int, ticket_ms: int, most: int) -> Reply:
         if len(state.waiters) >= most:
             return [b"F", len(state.waiters)]
         ticket = _seconds(ticket_ms)
@@ -414,7 +414,7 @@ class Requests:
         if mine in state.waiters and state.waiters.index(mine) >= most:
             await self._txn(wish.base, [], [_delete(mine.key)])
             return [b"F", most]
-        return await self._renewed(wish, mine, state, lease.ttl * 1000, kept=True)
+        return await self._renewed(wish, mine, state, ttl_ms, kept=True)
 
     async def _renewed(
         self, wish: Wish, mine: Row, state: State, ttl_ms: int, *, kept: bool = False
