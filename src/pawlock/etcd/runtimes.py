@@ -221,10 +221,7 @@ class EtcdTasks(_Etcd, AsyncioRuntime):
 
     async def _tell(self, token: str) -> None:
         wakeup = await self._requests.granted(token)
-        if wakeup is None:
-            self._stir(token)
-        else:
-            self._wake(token, wakeup)
+        self._stir(token) if wakeup is None else self._wake(token, wakeup)
 
     def after_fork(self) -> None:
         """See ``AsyncioRuntime``: the leases are the parent's."""
@@ -238,7 +235,10 @@ async def _while_loop_runs(requests: Requests) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        # Behind the first step of the others that the loop ends: they may give back what they hold.
-        await asyncio.sleep(0)
-        await requests.close()
-        await asyncio.sleep(0)
+        try:
+            # Behind the first step of the others that the loop ends: they may give back what they hold.
+            await asyncio.sleep(0)
+        finally:
+            # Also where the loop cancels this.
+            await requests.close()
+            await asyncio.sleep(0)
