@@ -191,8 +191,11 @@ class Gateway:
     async def close(self) -> None:
         """Close the connections."""
         session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        if session is not None and session.connector is not None:
+            # In one step, for a loop that runs no more steps; without a connector nothing is left to warn of.
+            closing = session.connector.close()
+            session.detach()
+            await closing
 
 
 def _frees(event: dict[str, Any]) -> bool:

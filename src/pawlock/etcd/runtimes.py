@@ -241,4 +241,3 @@ async def _while_loop_runs(requests: Requests) -> AsyncGenerator[None]:
         finally:
             # Also where the loop cancels this.
             await requests.close()
-            await asyncio.sleep(0)
