@@ -111,6 +111,7 @@ class EtcdWire:
 
     def login(self, user: str, password: str) -> None:
         """Send the token of a user from now on."""
+        self.token = ""
         self.token = self.call("auth/authenticate", name=user, password=password)["token"]
 
     # ---------------------------------------------------------------- keys
