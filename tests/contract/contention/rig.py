@@ -18,7 +18,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tests.contract.contention.worker import Order
 from tests.support.pace import pace
@@ -108,6 +108,15 @@ class Span:
     end: float
 
 
+class Addressed(Protocol):
+    """A server, or several."""
+
+    @property
+    def url(self) -> str:
+        """What a client is connected with."""
+        ...
+
+
 class Crowd:
     """Processes that take one lock in turn.
 
@@ -122,7 +131,7 @@ class Crowd:
 
     def __init__(
         self,
-        server: Server,
+        server: Addressed,
         folder: Path,
         apis: list[str],
         names: list[str] | None = None,

@@ -41,6 +41,7 @@ class Order:
     check: bool = True
     options: str = "{}"
     name: str = "crowd"
+    seconds: float = 3600.0
 
     @property
     def lock_options(self) -> dict[str, Any]:
@@ -127,9 +128,12 @@ def by_threads(work: Work) -> None:
     order = work.order
     client = pawlock.connect(order.url)
     lock = client.lock(order.name, **order.lock_options)
+    end = now() + order.seconds
 
     def serve() -> None:
         for _ in range(order.turns):
+            if now() > end:
+                return
             lease = lock.acquire()
             try:
                 with lease:
@@ -150,9 +154,12 @@ async def by_tasks(work: Work) -> None:
     order = work.order
     async with pawlock.connect_async(order.url) as client:
         lock = client.lock(order.name, **order.lock_options)
+        end = now() + order.seconds
 
         async def serve() -> None:
             for _ in range(order.turns):
+                if now() > end:
+                    return
                 lease = await lock.acquire()
                 try:
                     async with lease:
