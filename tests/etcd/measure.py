@@ -151,7 +151,7 @@ def etcdctl(url: str, name: str) -> Pair:
 
     def release() -> None:
         with held.pop() as process:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
 
     return acquire, release
 
@@ -164,7 +164,7 @@ PARTICIPANTS: dict[str, tuple[Callable[[str, str], Pair], str]] = {
     "aetcd": (aetcd, "aetcd==1.0.0"),
     "etcetra": (etcetra, "etcetra"),
     "etcd3": (etcd3, "etcd3==0.12.0 protobuf<3.21 setuptools<80"),
-    "etcd-sdk-python": (etcd_sdk_python, "etcd-sdk-python==0.0.7"),
+    "etcd-sdk-python": (etcd_sdk_python, "etcd-sdk-python==0.0.7 protobuf grpcio tenacity"),
     "etcd3-py": (etcd3_py, "etcd3-py==0.1.6"),
     "etcdctl": (etcdctl, ""),
 }
@@ -267,10 +267,11 @@ def crowd(python: str, who: str, url: str, processes: int, turns: int, inside: f
         finally:
             for one in running:
                 one.kill()
-    return sorted(
-        ([*turn, number] for number, text in enumerate(said) for turn in json.loads(text)),
-        key=lambda turn: float(turn[1]),
-    )
+    turns = [[*turn, number] for number, text in enumerate(said) for turn in json.loads(text)]
+    turns.sort(key=lambda turn: float(turn[1]))
+    if early := sum(after[1] < before[2] for before, after in pairwise(turns)):
+        print(f"{who}: {early} of {len(turns)} were let in while another was inside", file=sys.stderr)
+    return turns
 
 
 def pairs(turns: list[list[float]]) -> list[float]:
@@ -282,7 +283,7 @@ def hand_offs(turns: list[list[float]]) -> list[float]:
     """Milliseconds from a release to the next one's grant, where that waited already in another process."""
     found = []
     for before, after in pairwise(turns):
-        if after[4] != before[4] and after[0] < before[2]:
+        if after[4] != before[4] and after[0] < before[2] < after[1]:
             found.append(1000 * (after[1] - before[2]))
     return found
 
