@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.etcd import Etcd
 from tests.support.groups import ClusterGroup, SentinelGroup
 from tests.support.servers import Server
 
@@ -30,8 +31,9 @@ FENCE = re.compile(
 )
 RUNNABLE = {"python", "py", "python3", "pycon"}
 _NUMBERS = count(1)
-GROUPS: dict[str, Callable[[], ClusterGroup | SentinelGroup]] = {
+GROUPS: dict[str, Callable[[], ClusterGroup | SentinelGroup | Etcd]] = {
     "docs/how-to/cluster.md": partial(ClusterGroup, masters=3),
+    "docs/how-to/redis-or-etcd.md": Etcd,
     "docs/how-to/replicas.md": partial(SentinelGroup, replicas=2),
     "docs/how-to/sentinel.md": partial(SentinelGroup, replicas=1, sentinels=3),
 }

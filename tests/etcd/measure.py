@@ -267,11 +267,11 @@ def crowd(python: str, who: str, url: str, processes: int, turns: int, inside: f
         finally:
             for one in running:
                 one.kill()
-    turns = [[*turn, number] for number, text in enumerate(said) for turn in json.loads(text)]
-    turns.sort(key=lambda turn: float(turn[1]))
-    if early := sum(after[1] < before[2] for before, after in pairwise(turns)):
-        print(f"{who}: {early} of {len(turns)} were let in while another was inside", file=sys.stderr)
-    return turns
+    found = [[*turn, number] for number, text in enumerate(said) for turn in json.loads(text)]
+    found.sort(key=lambda turn: float(turn[1]))
+    if early := sum(after[1] < before[2] for before, after in pairwise(found)):
+        print(f"{who}: {early} of {len(found)} were let in while another was inside", file=sys.stderr)
+    return found
 
 
 def pairs(turns: list[list[float]]) -> list[float]:

@@ -18,8 +18,8 @@ from tests.faults.rig import Api, Client, until
 from tests.support.etcd import Etcd
 from tests.support.etcd_wire import EtcdWire, b64, prefix_end
 
-PREFIXES = ("pawlock:", "{pawlock")
-"""What a user of the default namespace needs: the keys of its locks, and those of its permits and of notes."""
+PREFIXES = ("pawlock:", "{pawlock:", "{pawlock}:")
+"""What a user of the default namespace needs: the keys of its locks, of its permits, and of its notes."""
 
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
