@@ -146,7 +146,7 @@ class Link:
         reader, writer = await self._conditions.connect()
         writer.write(raw)
         buffer = bytearray()
-        while unit_end(buffer) is None:
+        while self._reply_end(buffer) is None:
             chunk = await reader.read(65536)
             if not chunk:
                 raise ConnectionResetError("the server closed the connection of a late duplicate")

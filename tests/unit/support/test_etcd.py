@@ -152,6 +152,16 @@ def test_lost_and_doubled_messages(proxy: EtcdProxy, wire: EtcdWire) -> None:
         assert (rule.hits, wire.revision()) == (1, before + 2)
 
 
+def test_a_late_copy(proxy: EtcdProxy, wire: EtcdWire) -> None:
+    rule = proxy.duplicate_request_late("kv/put")
+    with behind(proxy) as patient:
+        patient.put("twice")
+        wire.delete("twice")
+        rule.release()
+        rule.wait()
+        assert wire.range("twice")
+
+
 def test_late_messages(proxy: EtcdProxy, wire: EtcdWire) -> None:
     with behind(proxy, 0.2) as hasty:
         rule = proxy.hold_request("kv/put")
