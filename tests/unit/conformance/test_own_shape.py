@@ -34,7 +34,9 @@ def known() -> Iterator[None]:
 
 def test_it_is_one_folder_that_no_file_of_pawlock_names() -> None:
     sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".lua", ".toml", ".acl"}]
-    assert [str(path) for path in sources if "quota" in path.read_text(encoding="utf-8").lower()] == []
+    # What etcd calls its quota is another one.
+    own = [path for path in sources if path.parent.name != "etcd"]
+    assert [str(path) for path in own if "quota" in path.read_text(encoding="utf-8").lower()] == []
     assert len(sources) > 250
     files = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.suffix in {".py", ".lua"}}
     assert files == {
