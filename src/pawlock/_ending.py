@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pawlock._system import monotonic
+from pawlock._system import last_steps, monotonic
 from pawlock.core.close import drain
 from pawlock.core.engine import served
 from pawlock.errors import ClientClosed, NotSupported
@@ -51,6 +51,8 @@ def end_all() -> None:
     for engine in list(served):
         with contextlib.suppress(NotSupported):  # of greenlets nothing is done any more
             run(drain(engine, max(UNANSWERED, end - monotonic())))
+    for step in last_steps:
+        step()
 
 
 class _Ends:

@@ -25,6 +25,7 @@ __all__ = [
     "TIMED",
     "check_greenlets",
     "greenlet_error",
+    "last_steps",
     "monotonic",
     "now",
     "poll",
@@ -38,6 +39,9 @@ def _clock(name: str, otherwise: Callable[[], float]) -> Callable[[], float]:
     # The second is for Windows. The first one is real also if the clocks are frozen when this is loaded.
     return partial(otherwise) if number is None else partial(time.clock_gettime, number)
 
+
+last_steps: list[Callable[[], object]] = []
+"""What is called at the end of the process once all clients are closed, by which nothing is sent any more."""
 
 monotonic: Callable[[], float] = _clock("CLOCK_MONOTONIC", time.monotonic)
 """Seconds, for time-outs."""

@@ -68,6 +68,5 @@ def _with_port(url: str) -> str:
     if not slash:
         host, mark, query = host.partition("?")
         path = mark + query
-    address = host.rpartition("@")[2]
-    has_port = address.rpartition("]")[2].rpartition(":")[1]
+    has_port = ":" in host.rpartition("@")[2].rpartition("]")[2]
     return f"{scheme}://{host}{'' if has_port else f':{_PORT}'}/{path}"

@@ -10,11 +10,13 @@ import asyncio
 import json
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import aiohttp
 
+from pawlock._system import last_steps
 from pawlock.core.runtime import Fault, FaultKind
 
 if TYPE_CHECKING:
@@ -34,7 +36,6 @@ _KINDS = {
 
 _FORGOTTEN = 16
 _NO_LEASE = 5
-_MOST_EVENTS = 16 * 1024 * 1024
 
 
 class Gone(Exception):
@@ -42,10 +43,7 @@ class Gone(Exception):
 
 
 class _Refused(Exception):
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
+    """The code and the words of a refusal."""
 
 
 def encoded(word: bytes) -> str:
@@ -53,9 +51,15 @@ def encoded(word: bytes) -> str:
     return b64encode(word).decode()
 
 
-def decoded(word: str) -> bytes:
-    """The bytes that stand there."""
-    return b64decode(word)
+decoded: Callable[[str], bytes] = b64decode
+"""The bytes that stand there."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Says nothing where it is dropped: who does not close a client of pawlock is not told so by its connections."""
+
+    def __del__(self, *more: object) -> None:
+        del more
 
 
 class Gateway:
@@ -69,6 +73,7 @@ class Gateway:
     """
 
     def __init__(self, nodes: Sequence[Endpoint]) -> None:
+        _open.add(self)
         self._nodes = nodes
         self.at: int = 0
         self._session: aiohttp.ClientSession | None = None
@@ -104,9 +109,10 @@ class Gateway:
                     await self._log_in()
                 return await self._post(path, body)
             except _Refused as refused:
+                code, text = refused.args
                 # A member that started anew knows no token that it gave before; nor is one good after a change of rights.
-                if not known or (refused.code != _FORGOTTEN and "auth store is old" not in refused.text):
-                    raise self._fault(refused) from None
+                if not known or (code != _FORGOTTEN and "auth store is old" not in text):
+                    raise self._fault(code, text) from None
                 self._token = ""
 
     async def _log_in(self) -> None:
@@ -119,13 +125,12 @@ class Gateway:
             login = {"name": name, "password": password or ""}
             self._token = (await self._post("auth/authenticate", login))["token"]
 
-    def _fault(self, refused: _Refused) -> Fault:
-        kind = _KINDS.get(refused.code, FaultKind.UNANSWERED)
-        text = f"{self._nodes[self.at].shown}: {refused.text}"
-        if kind is FaultKind.UNANSWERED:
+    def _fault(self, code: int, text: str) -> Fault:
+        kind = _KINDS.get(code, FaultKind.UNANSWERED)
+        text = f"{self._nodes[self.at].shown}: {text}"
+        if maybe := kind is FaultKind.UNANSWERED:
             self.leave(self.at)
-        denied = kind is FaultKind.DENIED
-        return Fault(kind, text, maybe_applied=kind is FaultKind.UNANSWERED, final=denied)
+        return Fault(kind, text, maybe_applied=maybe, final=kind is FaultKind.DENIED)
 
     def leave(self, member: int) -> None:
         """Ask another than this member from now on; several may find the same at once."""
@@ -151,9 +156,9 @@ class Gateway:
         if session is None:
             # Each waiter has a connection; limits of time are the caller's.
             session = self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=_Connector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None),
-                read_bufsize=_MOST_EVENTS,
+                read_bufsize=16 * 1024 * 1024,
             )
         tls = self._tls[self.at]
         url = f"http{'' if tls is True else 's'}://{self._nodes[self.at].shown}/v3/{path}"
@@ -189,13 +194,23 @@ class Gateway:
         raise Fault(FaultKind.UNANSWERED, f"{node.shown}: the watch ended")
 
     async def close(self) -> None:
-        """Close the connections."""
-        session, self._session = self._session, None
-        if session is not None and session.connector is not None:
-            # In one step, for a loop that runs no more steps; without a connector nothing is left to warn of.
-            closing = session.connector.close()
-            session.detach()
+        """Close the connections: in one step, for a loop that runs no more of them."""
+        if self._session is not None and self._session.connector is not None:
+            closing = self._session.connector.close()
+            self.forget()
             await closing
+
+    def forget(self) -> None:
+        """Leave the connections as they are: in the child of a fork they are the parent's, at the end the system's."""
+        if self._session is not None:
+            self._session.detach()
+            self._session = None
+
+
+_open: WeakSet[Gateway] = WeakSet()
+
+
+last_steps.append(lambda: list(map(Gateway.forget, list(_open))))
 
 
 def _frees(event: dict[str, Any]) -> bool:

@@ -20,6 +20,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from pawlock._system import now, wall
@@ -44,8 +45,6 @@ _ROW, _SIDE, _END = b"\x00", b"\x01", b"\x02"
 _EXCLUSIVE = "x"
 _ANY_LIMIT = 1_000_000_000
 _CLOSED = "closed"
-_FORCED_FOR = 60
-_LIMIT_FOR = 24 * 3600
 _FRESH = 0.05
 """Of a lease's life: what it may have lived when it is used for another token without being kept alive first."""
 
@@ -59,11 +58,11 @@ _OF_A_TOKEN = 5
 _NO_CLOCK = -1
 """What stands for the present where nothing is a time: fences are none."""
 
-_PAUSE = 0.2
 _LOGICAL_MS = 1_000_000
 """Of a revision: records of waiters are compared by revisions, which all clocks agree on, and milliseconds since."""
 
 
+@dataclass(slots=True)
 class Lease:
     """A lease of etcd.
 
@@ -74,13 +73,10 @@ class Lease:
         clean: Whether every request that names it was answered: then it may serve another token.
     """
 
-    __slots__ = ("clean", "id", "since", "ttl")
-
-    def __init__(self, number: str, ttl: int, since: float) -> None:
-        self.id: str = number
-        self.ttl: int = ttl
-        self.since: float = since
-        self.clean: bool = True
+    id: str
+    ttl: int
+    since: float
+    clean: bool = True
 
     def left_ms(self, most_ms: int) -> int:
         """What is left of it, of that which was asked for."""
@@ -524,7 +520,7 @@ class Requests:
         if mine is None:
             forced = any(value == made for value in state.beside.values())
             return [b"R", made * FENCES, ""] if forced else [b"A", state.shown, 0]
-        kept = await self._grant(_FORCED_FOR)
+        kept = await self._grant(60)
         mark = _put(base + _SIDE + mine.token.encode(), encoded(b"%d" % made), kept.id)
         done, state = await self._txn(
             base, [_compare(mine.key, "EQUAL", "CREATE", made)], [_delete(mine.key), mark]
@@ -561,15 +557,14 @@ class Requests:
                 mine = state.of(token)
                 if mine is None or mine in state.holders:
                     return Wakeup(mine.fence, 0) if mine is not None else None
+                where = wish.base + _ROW, wish.base + _END
                 if wish.mode == _EXCLUSIVE:
                     # Nothing but the one before it can let it in.
-                    ahead = state.rows[state.rows.index(mine) - 1]
-                    await self._gateway.changes(ahead.key, b"", state.revision)
-                else:
-                    await self._gateway.changes(wish.base + _ROW, wish.base + _END, state.revision)
+                    where = state.rows[state.rows.index(mine) - 1].key, b""
+                await self._gateway.changes(*where, state.revision)
         except Fault:
             # Who waits asks then, and learns of it.
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(0.2)
         return None
 
     # Looking ----------------------------------------------------------------------------------------------------
@@ -616,7 +611,7 @@ class Requests:
     async def limit(self, base: bytes, limit: int, declared: int) -> Reply:
         """See ``limit.lua``."""
         state = await self._look(base)
-        kept = await self._grant(_LIMIT_FOR)
+        kept = await self._grant(24 * 3600)
         value = json.dumps([limit, declared if declared < _ANY_LIMIT else limit]).encode()
         await self._txn(base, [], [_put(base + _SIDE + b"limit", encoded(value), kept.id)])
         return [b"L", state.limit]

@@ -54,7 +54,6 @@ class _Loop:
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     leave_signals_to_main()
-    asyncio.set_event_loop(loop)
     loop.run_forever()
 
 
@@ -74,7 +73,11 @@ class _Etcd(ABC):
     def __init__(self, nodes: Sequence[Endpoint], book: Book) -> None:
         self._nodes = nodes
         self._book = book
-        self._requests = Requests(Gateway(nodes), book)
+        self._connect_anew()
+
+    def _connect_anew(self) -> None:
+        self._gateway = Gateway(self._nodes)
+        self._requests = Requests(self._gateway, self._book)
 
     @abstractmethod
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -124,12 +127,11 @@ class EtcdThreads(_Etcd, ThreadRuntime):
     def __init__(self, nodes: Sequence[Endpoint], book: Book, wake_prefix: str) -> None:
         _Etcd.__init__(self, nodes, book)
         ThreadRuntime.__init__(self, Route(lambda: nodes[0]), wake_prefix)
-        self._closes_at_end()
 
-    def _closes_at_end(self) -> None:
+    def _connect_anew(self) -> None:
+        super()._connect_anew()
         # Of a client that is dropped; the loop would keep its connections.
         self._closes = finalize(self, _close_soon, self._requests)
-        self._closes.atexit = False
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """See ``_Etcd``."""
@@ -166,14 +168,9 @@ class EtcdThreads(_Etcd, ThreadRuntime):
         """See ``ThreadRuntime``: the leases are the parent's."""
         super().after_fork()
         self._closes.detach()
-        _of_parents.append(self._requests)
+        self._gateway.forget()
         self._book.forget()
-        self._requests = Requests(Gateway(self._nodes), self._book)
-        self._closes_at_end()
-
-
-_of_parents: list[Requests] = []
-"""In the child of a fork: what would warn, if it was collected, that its connections are open, as they are in the parent."""
+        self._connect_anew()
 
 
 def _close_soon(requests: Requests) -> None:
@@ -226,7 +223,7 @@ class EtcdTasks(_Etcd, AsyncioRuntime):
     def after_fork(self) -> None:
         """See ``AsyncioRuntime``: the leases are the parent's."""
         super().after_fork()
-        _of_parents.append(self._requests)
+        self._gateway.forget()
         self._book.forget()
 
 
