@@ -45,7 +45,7 @@ def read_info(primitive: Primitive, look: Look) -> LockInfo:
         holder=look.holder,
         foreign=look.foreign,
         ttl_left=0.0 if not held else inf if look.left_ms == ENDLESS_MS else look.left_ms / 1000,
-        fence=look.fence if look.last and not look.foreign else None,
+        fence=look.fence if look.last > 0 and not look.foreign else None,
         count=look.holds,
         queue_length=look.queue_length,
         waiting=look.queue_length,

@@ -165,13 +165,14 @@ class Gateway:
         headers = {"Authorization": self._token} if self._token else {}
         return session.post(url, data=json.dumps(body), headers=headers, ssl=tls)
 
-    async def changes(self, key: bytes, end: bytes, revision: int) -> None:
+    async def changes(self, key: bytes, end: bytes, revision: int, *, frees: bool = True) -> None:
         """Sleep until something may have become free: a key of a range is deleted or replaced after a revision.
 
         Args:
             key: Where the range begins.
             end: Where it ends; ``b""``: it is one key.
             revision: The last one that is known. Where it is compacted, there is nothing to sleep for.
+            frees: Whether only that ends it by which something becomes free; False: every change.
 
         Raises:
             Fault: The watch broke.
@@ -186,7 +187,7 @@ class Gateway:
                     if (
                         "error" in message
                         or result.get("canceled")
-                        or any(map(_frees, result.get("events", ())))
+                        or any(_frees(event) or not frees for event in result.get("events", ()))
                     ):
                         return
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -225,7 +226,9 @@ def _read(node: Endpoint, status: int, text: str) -> dict[str, Any]:
         error: Any = answer.get("error")
     except (ValueError, AttributeError):
         what = f"{node.shown}: no JSON gateway of etcd 3.4 or later at /v3 (HTTP {status})"
-        raise Fault(FaultKind.UNSUPPORTED, what, final=True) from None
+        # A proxy before etcd says so of what does not answer now.
+        kind = FaultKind.UNANSWERED if status in range(500, 600) else FaultKind.UNSUPPORTED
+        raise Fault(kind, what, maybe_applied=True, final=kind is FaultKind.UNSUPPORTED) from None
     if status == 200 and not error:
         return answer
     # Of a stream the error is an object.

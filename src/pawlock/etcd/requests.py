@@ -7,10 +7,9 @@ of the first as fit. So a hand-off writes nothing: whoever is before goes, and t
 Rules:
 
 1. Who comes and holds is written only if nothing of the name has changed since it was looked at; who waits, behind all.
-2. A row goes with its lease, with the release of its token, or by an operator. What is left behind with a tombstone has
-   its lease revoked: no late copy of its transaction can be carried out.
-3. A lease counts from before the request that granted it or kept it alive was sent, and one that may be that of
-   another token is not used again.
+2. A row goes with its lease, with the release of its token, or by an operator. The lease of a token that is left is
+   revoked: no late copy of its transaction can be carried out.
+3. A lease is one token's alone, and counts from before the request that granted it or kept it alive was sent.
 4. Fences follow from the revision at which a row was created: a later holder of a name was created later.
 """
 
@@ -45,18 +44,8 @@ _ROW, _SIDE, _END = b"\x00", b"\x01", b"\x02"
 _EXCLUSIVE = "x"
 _ANY_LIMIT = 1_000_000_000
 _CLOSED = "closed"
-_FRESH = 0.05
-"""Of a lease's life: what it may have lived when it is used for another token without being kept alive first."""
-
-_IDLE = 0.5
-"""The same after which it is not used any more, as it may end on the way."""
-
-_MOST_IDLE = 64
 _OF_A_TOKEN = 5
 """Arguments of a script of permits that are about a token; the others have fewer."""
-
-_NO_CLOCK = -1
-"""What stands for the present where nothing is a time: fences are none."""
 
 _LOGICAL_MS = 1_000_000
 """Of a revision: records of waiters are compared by revisions, which all clocks agree on, and milliseconds since."""
@@ -70,13 +59,11 @@ class Lease:
         id: Its number.
         ttl: Seconds that it lasts after each keep-alive.
         since: When the last of these was sent, on the client's clock.
-        clean: Whether every request that names it was answered: then it may serve another token.
     """
 
     id: str
     ttl: int
     since: float
-    clean: bool = True
 
     def left_ms(self, most_ms: int) -> int:
         """What is left of it, of that which was asked for."""
@@ -84,11 +71,13 @@ class Lease:
 
 
 class Book:
-    """What a client remembers beside etcd: its leases. Its event loop and its background share it.
+    """What a client remembers beside etcd. Its event loop and its background share it.
 
     Attributes:
         leases: By token.
-        idle: Those that no token has, by what they last.
+        waits: What waits, by token.
+        observed: What is observed, by token: a key, and the revision at which it was looked at.
+        watching: Who sleeps until a token may hold.
     """
 
     def __init__(self) -> None:
@@ -97,23 +86,17 @@ class Book:
     def forget(self) -> None:
         """Begin anew, in the child of a fork."""
         self.leases: dict[str, Lease] = {}
-        self.idle: dict[int, list[Lease]] = {}
+        self.waits: dict[str, Wish] = {}
+        self.observed: dict[str, tuple[bytes, int]] = {}
+        self.watching: dict[str, asyncio.Task[Wakeup | None]] = {}
 
-    def take(self, ttl: int) -> Lease | None:
-        """An idle lease that lasts so many seconds."""
-        with suppress(IndexError):
-            # Two loops take from them.
-            while True:
-                lease = self.idle.setdefault(ttl, []).pop()
-                if now() - lease.since < ttl * _IDLE:
-                    return lease
-        return None
-
-    def give_back(self, lease: Lease) -> None:
-        """Keep a lease for the next token, if no request about it is under way."""
-        idle = self.idle.setdefault(lease.ttl, [])
-        if lease.clean and len(idle) < _MOST_IDLE:
-            idle.append(lease)
+    def note(self, token: str, lease: Lease) -> None:
+        """Note whose a lease is. Those of tokens that nobody left go with time: they were detached, or lost."""
+        self.leases[token] = lease
+        oldest, other = next(iter(self.leases.items()))
+        self.leases.pop(oldest, None)
+        if now() - other.since < 2 * other.ttl:
+            self.leases[oldest] = other
 
 
 class Row(NamedTuple):
@@ -266,9 +249,7 @@ class Requests:
     def __init__(self, gateway: Gateway, book: Book) -> None:
         self._gateway = gateway
         self._book = book
-        self._waits: dict[str, Wish] = {}
-        self._observed: dict[str, tuple[bytes, int]] = {}
-        self._watching: dict[str, asyncio.Task[Wakeup | None]] = {}
+        self._revoking: set[asyncio.Task[None]] = set()
 
     async def ask(self, call: Call, timeout: float) -> Outcome:
         """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
@@ -302,8 +283,10 @@ class Requests:
 
     async def close(self) -> None:
         """Close the connections."""
-        for token in list(self._watching):
-            self.ended(token)
+        for token, watching in list(self._book.watching.items()):
+            if watching.get_loop() is asyncio.get_running_loop():
+                self.ended(token)
+        await asyncio.gather(*self._revoking)
         await self._gateway.close()
 
     # Steps ------------------------------------------------------------------------------------------------------
@@ -352,18 +335,18 @@ class Requests:
             return 0
         return max(0, int(answer.get("TTL", 0)) * 1000)
 
-    async def _lease_for(self, token: str, ttl: int, fresh: float = _FRESH) -> Lease:
-        """A lease for a token: its own, an idle one, or a new one; of its life it has lived ``fresh`` at most."""
-        lease = self._book.leases.pop(token, None) or self._book.take(ttl)
-        if lease is not None and lease.ttl == ttl:
-            try:
-                if now() - lease.since > ttl * fresh:
+    async def _lease_for(self, token: str, ttl: int) -> Lease:
+        """A lease for a token, which lives its whole time from now on: its own, or a new one."""
+        lease = self._book.leases.get(token)
+        if lease is not None:
+            with suppress(Gone):
+                if lease.ttl == ttl:
                     await self._keep(lease)
-            except Gone:
-                lease = None
-        if lease is None or lease.ttl != ttl:
-            lease = await self._grant(ttl)
-        self._book.leases[token] = lease
+                    return lease
+                # Nothing that may still come binds a row to it.
+                await self._revoke(lease.id)
+        lease = await self._grant(ttl)
+        self._book.note(token, lease)
         return lease
 
     # Taking -----------------------------------------------------------------------------------------------------
@@ -382,14 +365,14 @@ class Requests:
             if refused := _refused(state, wish):
                 return refused
             if state.waiters or not state.fits(wish.mode):
+                if wait:
+                    return await self._queue(wish, state, ttl_ms, ticket_ms, most)
                 if unused := self._book.leases.pop(wish.token, None):
-                    self._book.give_back(unused)
-                return await self._queue(wish, state, ttl_ms, ticket_ms, most) if wait else _busy(state)
+                    await self._revoke(unused.id)
+                return [b"B", state.rows[0].ttl * 1000, 0, state.rows[0].public]
             lease = await self._lease_for(wish.token, ttl)
-            lease.clean = False
             put = _put(wish.key, wish.value(ttl, held=True), lease.id)
             done, state = await self._txn(base, [guard], [put])
-            lease.clean = True
             if done:
                 return [b"H", state.revision * FENCES, lease.left_ms(ttl_ms), 0]
 
@@ -397,12 +380,9 @@ class Requests:
         if len(state.waiters) >= most:
             return [b"F", len(state.waiters)]
         ticket = _seconds(ticket_ms)
-        # What waits is believed to live for a whole ticket from its question on.
-        lease = await self._lease_for(wish.token, ticket, fresh=0)
-        lease.clean = False
+        lease = await self._lease_for(wish.token, ticket)
         put = _put(wish.key, wish.value(ticket, held=False), lease.id)
         await self._txn(wish.base, [_compare(wish.key, "LESS", "CREATE", 1)], [put])
-        lease.clean = True
         state = await self._look(wish.base)
         mine = state.of(wish.token)
         if mine is None:
@@ -418,11 +398,15 @@ class Requests:
         """Answer who holds or waits, with its life raised."""
         lease = self._book.leases.get(mine.token)
         if lease is None or lease.id != mine.lease:
-            lease = self._book.leases[mine.token] = Lease(mine.lease, mine.ttl, now())
-            lease.clean = False
+            # Another client's, or bound to it by what was given up.
+            lease, kept = Lease(mine.lease, mine.ttl, 0.0), False
         try:
             if mine in state.waiters:
-                self._waits[wish.token] = wish
+                if _refused(state, wish):
+                    # The limit was lowered: it would stand in the way of all behind it.
+                    await self._txn(wish.base, [], [_delete(mine.key)])
+                    return [b"U", state.present()]
+                self._book.waits[wish.token] = wish
                 if not kept:
                     await self._keep(lease)
                 holds = state.holders[0].ttl * 1000 if state.holders else 0
@@ -444,15 +428,11 @@ class Requests:
         """Bind a row to another lease: one that lasts longer, or of another token, or because it reads from now on."""
         ttl = _seconds(ttl_ms)
         lease = await self._grant(ttl)
-        lease.clean = False
         mode = mine.mode if mine.mode != _EXCLUSIVE else wish.mode
         put = _put(mine.key, wish._replace(mode=mode).value(ttl, held=True), lease.id)
         done, state = await self._txn(wish.base, [_compare(mine.key, "EQUAL", "MOD", mine.changed)], [put])
         if done:
-            former, self._book.leases[wish.token] = self._book.leases.get(wish.token), lease
-            lease.clean = True
-            if former is not None:
-                self._book.give_back(former)
+            self._book.note(wish.token, lease)
             return [b"H", mine.fence, lease.left_ms(ttl_ms), 0]
         await self._revoke(lease.id)
         again = state.of(wish.token)
@@ -474,26 +454,36 @@ class Requests:
         given = state.of(old)
         if given is None or given not in state.holders:
             return [b"U", state.present()]
-        return await self._bound(wish, given, ttl_ms)
+        reply = await self._bound(wish, given, ttl_ms)
+        # A last renewal of its former owner may have come between.
+        return await self.adopt(wish, old, ttl_ms) if reply[0] == b"U" else reply
 
     # Leaving ----------------------------------------------------------------------------------------------------
 
     async def leave(self, wish: Wish, *, for_good: bool, close_ms: int) -> Reply:
         """See ``leave.lua``."""
         self.ended(wish.token)
-        lease = self._book.leases.get(wish.token)
         # Its row may be another's by now, who adopted it, but not with this lease. Without one it is looked for.
         guard = _compare(wish.key, "LESS", "CREATE", 0)
-        if lease is not None:
-            lease.clean &= not for_good
+        if lease := self._book.leases.get(wish.token):
             guard = {"key": guard["key"], "target": "LEASE", "result": "EQUAL", "lease": lease.id}
         reply = await self._end(wish, guard, close_ms)
-        self._book.leases.pop(wish.token, None)
-        if lease is not None and lease.clean:
-            self._book.give_back(lease)
-        elif lease is not None:
+        # The one that it has now: a renewal may have bound it to another.
+        lease = self._book.leases.get(wish.token)
+        if lease is not None and for_good:
+            # Before the answer: no copy that comes late may bind a row to it.
             await self._revoke(lease.id)
+        elif lease is not None:
+            task = asyncio.create_task(self._revoke_soon(lease.id))
+            self._revoking.add(task)
+            task.add_done_callback(self._revoking.discard)
+        self._book.leases.pop(wish.token, None)
         return reply
+
+    async def _revoke_soon(self, lease: str) -> None:
+        with suppress(Fault):
+            # Else it ends by itself: nothing is bound to it.
+            await self._revoke(lease)
 
     async def _end(self, wish: Wish, guard: Answer, close_ms: int) -> Reply:
         key = wish.key
@@ -501,7 +491,7 @@ class Requests:
             last = _delete(key)
             if close_ms:
                 kept = await self._grant(_seconds(close_ms))
-                last = _put(key, Wish(wish.base, _CLOSED).value(kept.ttl, held=True), kept.id)
+                last = _put(key, wish._replace(token=_CLOSED).value(kept.ttl, held=True), kept.id)
             done, state = await self._txn(wish.base, [guard], [last], before=True)
             mine = state.of(wish.token)
             if mine is None:
@@ -519,40 +509,40 @@ class Requests:
         mine = next((row for row in state.holders if row.made == made), None)
         if mine is None:
             forced = any(value == made for value in state.beside.values())
-            return [b"R", made * FENCES, ""] if forced else [b"A", state.shown, 0]
+            return [b"R", (made + 1) * FENCES - 1, ""] if forced else [b"A", state.shown, 0]
         kept = await self._grant(60)
         mark = _put(base + _SIDE + mine.token.encode(), encoded(b"%d" % made), kept.id)
         done, state = await self._txn(
             base, [_compare(mine.key, "EQUAL", "CREATE", made)], [_delete(mine.key), mark]
         )
-        await self._revoke(mine.lease)
-        return [b"R", state.revision * FENCES, mine.public] if done else [b"A", state.shown, 0]
+        return [b"R", mine.fence + FENCES - 1, mine.public] if done else [b"A", state.shown, 0]
 
     # Waiting ----------------------------------------------------------------------------------------------------
 
     async def granted(self, token: str) -> Wakeup | None:
         """Sleep until a token holds, or until it is time to ask. What is cut short goes on when it is called again."""
-        watching = self._watching.get(token)
+        watching = self._book.watching.get(token)
         if watching is None:
-            watching = self._watching[token] = asyncio.create_task(self._watch(token))
+            watching = self._book.watching[token] = asyncio.create_task(self._watch(token))
         wakeup = await asyncio.shield(watching)
-        self._watching.pop(token, None)
+        self._book.watching.pop(token, None)
         return wakeup
 
     def ended(self, token: str) -> None:
         """Forget that a token waits."""
-        self._waits.pop(token, None)
-        self._observed.pop(token, None)
-        if watching := self._watching.pop(token, None):
-            watching.cancel()
+        self._book.waits.pop(token, None)
+        self._book.observed.pop(token, None)
+        if watching := self._book.watching.pop(token, None):
+            # The background leaves tokens of the client's loop, which may be closed.
+            with suppress(RuntimeError):
+                watching.get_loop().call_soon_threadsafe(watching.cancel)
 
     async def _watch(self, token: str) -> Wakeup | None:
         try:
-            if token in self._observed:
-                base, revision = self._observed[token]
-                await self._gateway.changes(base + _ROW, base + _END, revision)
+            if seen := self._book.observed.get(token):
+                await self._gateway.changes(seen[0] + _ROW, seen[0] + _END, seen[1], frees=False)
                 return None
-            while (wish := self._waits.get(token)) is not None:
+            while (wish := self._book.waits.get(token)) is not None:
                 state = await self._look(wish.base)
                 mine = state.of(token)
                 if mine is None or mine in state.holders:
@@ -579,10 +569,19 @@ class Requests:
             word for row in listed for word in (row.public, int((row.at - wall()) * 1e6), ends[row.made])
         ]
         last = max(state.holders, key=lambda row: ends[row.made], default=None)
-        reply: Reply = [b"I", "", NOBODY_MS, 0, 0, _NO_CLOCK, 0, 0, len(state.waiters), waiters]
+        # A present of -1: no fence is taken for a time.
+        reply: Reply = [b"I", "", NOBODY_MS, 0, -1, -1, 0, 0, len(state.waiters), waiters]
         if last is not None:
             fence = max(row.fence for row in state.holders)
-            reply[1:8] = [last.public, ends[last.made], fence, fence, _NO_CLOCK, 0, len(state.holders)]
+            reply[1:8] = [
+                last.public,
+                ends[last.made],
+                fence,
+                state.revision * FENCES,
+                -1,
+                0,
+                len(state.holders),
+            ]
         if wish.mode == _EXCLUSIVE:
             return reply
         holders = [word for row in state.holders for word in (row.mode, row.public, ends[row.made])]
@@ -599,7 +598,7 @@ class Requests:
         """See ``observe.lua``."""
         state = await self._look(wish.base)
         if listens:
-            self._observed[wish.token] = wish.base, state.revision
+            self._book.observed[wish.token] = wish.base, state.revision
         leader = state.holders[0] if state.holders else None
         return [b"I", leader.public, leader.ttl * 1000, leader.fence] if leader else [b"I", "", NOBODY_MS, 0]
 
@@ -673,10 +672,6 @@ class Requests:
     async def probe(self) -> Reply:
         """See ``probe.lua``: what a quorum has acknowledged no restart forgets."""
         return [b"P", "uptime_in_seconds:1000000000", 0]
-
-
-def _busy(state: State) -> Reply:
-    return [b"B", state.rows[0].ttl * 1000, 0, state.rows[0].public]
 
 
 def _refused(state: State, wish: Wish) -> Reply | None:

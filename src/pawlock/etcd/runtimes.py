@@ -217,8 +217,12 @@ class EtcdTasks(_Etcd, AsyncioRuntime):
             telling.cancel()
 
     async def _tell(self, token: str) -> None:
-        wakeup = await self._requests.granted(token)
-        self._stir(token) if wakeup is None else self._wake(token, wakeup)
+        wakeup = None
+        try:
+            wakeup = await self._requests.granted(token)
+        finally:
+            # Also where its token was left, which ends the watch.
+            self._stir(token) if wakeup is None else self._wake(token, wakeup)
 
     def after_fork(self) -> None:
         """See ``AsyncioRuntime``: the leases are the parent's."""
