@@ -95,6 +95,7 @@ def test_a_user_of_another_namespace_is_denied(api: Api, guarded: Etcd) -> None:
         connected(api, guarded, "locker", namespace="other").lock().acquire(5)
 
 
+@pytest.mark.slow
 def test_a_token_that_the_server_forgot(api: Api, guarded: Etcd) -> None:
     """A member keeps the tokens of logins in its memory: after its restart each client logs in again."""
     client, rival = connected(api, guarded, "locker"), connected(api, guarded, "locker")
@@ -110,6 +111,7 @@ def test_a_token_that_the_server_forgot(api: Api, guarded: Etcd) -> None:
     assert waiting.result(slow(3)).fence > lease.fence
 
 
+@pytest.mark.slow
 def test_users_and_roles_that_change_meanwhile(api: Api, root: tuple[Etcd, EtcdWire]) -> None:
     """Each such change makes every token old: a lease outlives it, and so does a wait."""
     guarded, wire = root
@@ -146,6 +148,7 @@ def test_a_user_where_none_is_asked_for(api: Api, etcd: Etcd) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_signed_tokens_that_expire(api: Api, tmp_path: Path) -> None:
     """They are good for some seconds only, and for no longer than users and roles stay as they are."""
@@ -166,6 +169,7 @@ def test_signed_tokens_that_expire(api: Api, tmp_path: Path) -> None:
         assert waiting.result(slow(3)).fence > lease.fence
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_a_change_of_users_under_a_signed_token(api: Api, tmp_path: Path) -> None:
     with Etcd(args=["--auth-token", signed(tmp_path, seconds=600)]) as etcd, etcd.wire() as wire:

@@ -128,7 +128,7 @@ def test_a_blocked_event_loop_keeps_its_lease(etcd: Etcd) -> None:
     async def main() -> None:
         async with pawlock.connect_async(etcd.url) as client, client.lock("n", ttl=2) as lease:
             await asyncio.to_thread(time.sleep, 0)
-            block(lease, 5)
+            block(lease, 3)
             assert order(etcd)[0].key.endswith(lease.token.encode())
 
     asyncio.run(main())

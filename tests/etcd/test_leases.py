@@ -65,7 +65,7 @@ async def test_re_entry_of_a_task_asks_nobody(etcd: Etcd, wire: EtcdWire) -> Non
 
 def test_many_leases_are_renewed_together(etcd: Etcd, client: Client) -> None:
     held = [client.lock(f"n{number}", ttl=2).acquire() for number in range(20)]
-    time.sleep(5)
+    time.sleep(3)
     for lease in held:
         lease.check()
         lease.release()
