@@ -18,8 +18,9 @@ _WIDTH = 100
 _INTRODUCTION = """\
 # CLI reference
 
-`pip install "pawlock[cli]"` installs `pawlock`; `python -m pawlock` is the same. This page is the output of
-`pawlock COMMAND --help`; [Inspect locks](../how-to/look-at-locks.md) shows the commands at work.
+`pip install "pawlock[cli]"` installs the command `pawlock`; `python -m pawlock` is the same. This page is the output of
+`pawlock COMMAND --help`. At work: [run a command under a lock](../how-to/run-a-command.md), [inspect
+locks](../how-to/look-at-locks.md), [check a server](../how-to/server-down.md#check-a-server-with-pawlock-doctor).
 
 The server is `--url`, else `PAWLOCK_URL`, else the embedded server of this machine. An error is one line on standard error
 with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals, and

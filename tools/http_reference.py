@@ -17,9 +17,9 @@ from pawlock.service.spaces import Spaces  # noqa: E402
 
 PAGE = ROOT / "docs" / "reference" / "http.md"
 _INTRODUCTION = """\
-# HTTP API
+# HTTP API (REST)
 
-This page is made from the OpenAPI document of `pawlock serve` (`/openapi.json`). For examples see [Serve locks over
+Every request of `pawlock serve`, from its OpenAPI document (`/openapi.json`). For examples see [Serve locks over
 HTTP](../how-to/serve.md).
 
 Every request except `/healthz` and `/readyz` needs `Authorization: Bearer <token>`. Request and response bodies are
@@ -27,10 +27,13 @@ JSON; unknown fields are refused. Percent-encode the parts of a path: a `/` in a
 `lock`, `fair_lock`, `rlock`, `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`,
 `key` (a [key of another program](../how-to/serve.md#keys-of-other-programs), its `{name}` such as `redisson:order:42`).
 
+"""
+_ERRORS = """\
 Errors are `application/problem+json` with a stable `code`, and for [errors of the library](errors.md) also with `cause`
 and `fix`:
-
 """
+_COMMON = ("Idempotency-Key", "Pawlock-Session")
+"""Headers of many requests, explained once."""
 
 
 def document() -> dict[str, Any]:
@@ -42,13 +45,26 @@ def document() -> dict[str, Any]:
 def page() -> str:
     """The whole page."""
     told = document()
-    parts = [_INTRODUCTION, *_statuses(told)]
+    parts = [_INTRODUCTION + "\n".join(_headers(told)), _ERRORS, *_statuses(told)]
     parts += [text for path, one in told["paths"].items() for text in _operations(path, one)]
     return "\n".join(parts).rstrip() + "\n"
 
 
+def _acquire(told: dict[str, Any]) -> dict[str, Any]:
+    """The operation that has every common header, and every status."""
+    found: dict[str, Any] = told["paths"]["/v1/ns/{namespace}/{kind}/{name}/acquire"]["post"]
+    return found
+
+
+def _headers(told: dict[str, Any]) -> Iterator[str]:
+    yield "| header | what |\n|---|---|"
+    said = {one["name"]: one.get("description", "") for one in _acquire(told)["parameters"]}
+    yield from (f"| `{name}` | {said[name]} |" for name in _COMMON)
+    yield ""
+
+
 def _statuses(told: dict[str, Any]) -> Iterator[str]:
-    responses = told["paths"]["/v1/ns/{namespace}/{kind}/{name}/acquire"]["post"]["responses"]
+    responses = _acquire(told)["responses"]
     yield "| status | when |\n|---|---|"
     for status, one in sorted(responses.items()):
         if status != "200":
@@ -60,6 +76,9 @@ def _operations(path: str, one: dict[str, Any]) -> Iterator[str]:
     for method, operation in one.items():
         yield f"## {operation['summary']}: `{method.upper()} {path}`\n"
         yield f"{operation.get('description', '')}\n"
+        headers = [one["name"] for one in operation.get("parameters", []) if one["name"] in _COMMON]
+        if headers:
+            yield f"Headers: {', '.join(f'`{name}`' for name in headers)}.\n"
         taken = list(_taken(operation))
         if taken:
             yield "| takes | where | type | what |\n|---|---|---|---|"
@@ -73,7 +92,7 @@ def _operations(path: str, one: dict[str, Any]) -> Iterator[str]:
 
 def _taken(operation: dict[str, Any]) -> Iterator[str]:
     for one in operation.get("parameters", []):
-        if one["in"] != "path":
+        if one["in"] != "path" and one["name"] not in _COMMON:
             yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {one.get('description', '')} |"
     body = operation.get("requestBody")
     schema = body["content"]["application/json"]["schema"] if body else {}
