@@ -1,4 +1,4 @@
-"""What one server keeps, as those see it who look at it from outside of scripts.
+"""The keys of one server, as seen from outside scripts.
 
 The commands themselves are Lua, see ``server/``: what they change is told here after each script.
 """
