@@ -26,6 +26,7 @@ Every request except `/healthz` and `/readyz` needs `Authorization: Bearer <toke
 JSON; unknown fields are refused. Percent-encode the parts of a path: a `/` in a name is `%2F`. `{kind}` is one of
 `lock`, `fair_lock`, `rlock`, `semaphore` (with `permits`), `rwlock_read`, `rwlock_write`, `election`,
 `key` (a [key of another program](../how-to/serve.md#keys-of-other-programs), its `{name}` such as `redisson:order:42`).
+Parameters are fields of the body unless marked as query.
 
 """
 _ERRORS = """\
@@ -81,24 +82,28 @@ def _operations(path: str, one: dict[str, Any]) -> Iterator[str]:
             yield f"Headers: {', '.join(f'`{name}`' for name in headers)}.\n"
         taken = list(_taken(operation))
         if taken:
-            yield "| takes | where | type | what |\n|---|---|---|---|"
             yield from taken
             yield ""
         answer = operation["responses"]["200"]["content"].get("application/json", {}).get("schema", {})
-        fields = [f"`{name}` ({_type(schema)})" for name, schema in answer.get("properties", {}).items()]
+        fields = [f"`{name}`" for name in answer.get("properties", {})]
         if fields:
-            yield f"Gives {', '.join(fields)}.\n"
+            yield f"Returns {', '.join(fields)}.\n"
 
 
 def _taken(operation: dict[str, Any]) -> Iterator[str]:
     for one in operation.get("parameters", []):
         if one["in"] != "path" and one["name"] not in _COMMON:
-            yield f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} | {one.get('description', '')} |"
+            yield _field(one["name"], f"{one['in']}, {_type(one['schema'])}", one)
     body = operation.get("requestBody")
     schema = body["content"]["application/json"]["schema"] if body else {}
     for name, found in schema.get("properties", {}).items():
-        needed = " (needed)" if name in schema.get("required", []) else ""
-        yield f"| `{name}` | body | {_type(found)}{needed} | {found.get('description', '')} |"
+        needed = ", needed" if name in schema.get("required", []) else ""
+        yield _field(name, f"{_type(found)}{needed}", found)
+
+
+def _field(name: str, kind: str, told: dict[str, Any]) -> str:
+    said = told.get("description")
+    return f"- `{name}` ({kind})" + (f": {said}" if said else "")
 
 
 def _type(schema: dict[str, Any]) -> str:
