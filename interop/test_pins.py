@@ -30,7 +30,7 @@ def pinned() -> dict[str, str]:
 
 
 def test_the_page_names_every_kind() -> None:
-    assert not set(KINDS) - set(OF_KIND), "add it to the table of docs/concepts/interop.md"
+    assert not set(KINDS) - set(OF_KIND), "add it to the table of docs/dev/interop.md"
 
 
 LIBRARIES = {
