@@ -50,6 +50,22 @@ ASKED = {
     "performance": "concepts/how-fast/",
     "what if redis is down": "how-to/server-down/",
     "fencing postgres": "how-to/fence-your-writes/",
+    "which lock": "how-to/choose/",
+    "mutex": "concepts/mutex/",
+    "lock timeout": "concepts/mutex/",
+    "lock lost": "concepts/leases/",
+    "idempotency key": "concepts/once/",
+    "reentrant": "concepts/reentrancy/",
+    "cron job": "how-to/run-a-command/",
+    "leader election": "concepts/election/",
+    "limit concurrency": "concepts/semaphore/",
+    "setnx": "concepts/naive-lock/",
+    "gunicorn fork": "concepts/processes/",
+    "sigterm": "concepts/processes/",
+    "pytest fixture": "how-to/test-your-code/",
+    "tls certificate": "how-to/connect/",
+    "lost reply": "concepts/outcomes/",
+    "deadlock": "concepts/deadlocks/",
 }
 """Questions in the words of people who do not know the pages, and what must be among the first two results."""
 
