@@ -7,7 +7,7 @@ import re
 
 from interop.kinds import DRIVERS, KINDS, ROOT
 
-PAGE = (ROOT / "docs" / "concepts" / "interop.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "dev" / "interop.md").read_text(encoding="utf-8")
 ROWS = [line.split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
 OF_KIND = {kind: row for row in ROWS for kind in re.findall(r"`([^`]+)`", row[0])}
 
