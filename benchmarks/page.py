@@ -49,8 +49,6 @@ def render(text: str, document: dict[str, Any]) -> str:
         name = found[2]
         if name == "facts":
             lines = _facts(document)
-        elif name == "missed":
-            lines = _missed(results)
         elif name == "capacity":
             lines = _capacity(results)
         else:
@@ -68,16 +66,6 @@ def _facts(document: dict[str, Any]) -> list[str]:
         lines.append(f"| {heading} | {', '.join(sorted({str(run[key]) for run in runs}))} |")
     versions = sorted({f"{name} {version}" for run in runs for name, version in run["versions"].items()})
     return [*lines, f"| versions | {', '.join(versions)} |"]
-
-
-def _missed(results: Results) -> list[str]:
-    judged = [
-        (scenario, verdict)
-        for scenario in SCENARIOS.values()
-        for verdict in report.verdicts(scenario, results)
-    ]
-    missed = [f"- {one.name}: {report.said(one, verdict)}" for one, verdict in judged if not verdict.ok]
-    return [f"{len(judged) - len(missed)} of {len(judged)} bars are reached. These are not:", "", *missed]
 
 
 def _capacity(results: Results) -> list[str]:
