@@ -76,7 +76,7 @@ bench: env-bench
 	exec $(PY) -m benchmarks $(ARGS)
 
 docs: env-docs
-	NO_MKDOCS_2_WARNING=1 exec $(PY) -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true exec $(PY) -m mkdocs build --strict
 
 clean:
 	rm -rf .venv .make .interop site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

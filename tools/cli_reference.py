@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +16,22 @@ from pawlock.cli.main import group  # noqa: E402  # of this checkout
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 _WIDTH = 100
+_ALIKE = re.compile(
+    r"^ +(-h, --help +Show this|--url URL +Server URL \(default|--namespace TEXT +Key prefix of the locks \(default: pawlock)"
+)
+"""Options that the introduction explains for all commands."""
 _INTRODUCTION = """\
 # CLI reference
 
-`pip install "pawlock[cli]"` installs `pawlock`; `python -m pawlock` is the same. This page is the output of
-`pawlock COMMAND --help`; [Inspect locks](../how-to/look-at-locks.md) shows the commands at work.
+`pip install "pawlock[cli]"` installs the command `pawlock`; `python -m pawlock` is the same. At work: [run a command
+under a lock](../how-to/run-a-command.md), [inspect locks](../how-to/look-at-locks.md), [check a
+server](../how-to/server-down.md#check-a-server-with-pawlock-doctor). This page is the output of `pawlock COMMAND
+--help`, without the options that all commands have: `-h`, `--url URL` (else `PAWLOCK_URL`, else the embedded server of
+this machine), and `--namespace TEXT` (the key prefix of the locks; else `PAWLOCK_NAMESPACE`, else `pawlock`).
 
-The server is `--url`, else `PAWLOCK_URL`, else the embedded server of this machine. An error is one line on standard error
-with a stable code, which [errors](errors.md) explains, and often with a fix. Colours are used only on terminals, and
-never if `NO_COLOR` is set. `--json` prints output for programs. Every TIME is in seconds, or a number with a unit: `500ms`,
-`90`, `90s`, `5m`, `1.5h`, `30d`, `2w`.
+An error is one line on standard error with a stable code, which [errors](errors.md) explains, and often with a fix.
+`--json` prints output for programs. Colours are used only on terminals, and never if `NO_COLOR` is set. Every TIME is
+in seconds, or a number with a unit: `500ms`, `90`, `90s`, `5m`, `1.5h`, `30d`, `2w`.
 
 Common exit codes:
 
@@ -57,7 +64,8 @@ def commands(
             if found is not None:
                 yield from commands(found, f"{path} {name}", context)
     else:
-        yield path, "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+        lines = command.get_help(context).splitlines()
+        yield path, "\n".join(line.rstrip() for line in lines if not _ALIKE.match(line))
 
 
 def page() -> str:

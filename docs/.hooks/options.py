@@ -18,11 +18,11 @@ MARKS = {False: "options", True: "client options"}
 ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 COMPUTED = {"ticket_ttl": "3, at most ttl"}
 MORE = {
-    "renew": "../concepts/leases.md#a-blocked-event-loop",
-    "replicas": "../how-to/replicas.md",
+    "renew": "../concepts/leases.md",
+    "replicas": "../how-to/failover.md#wait-for-replicas",
     "on_unavailable": "../how-to/server-down.md",
-    "fence_ttl": "../concepts/fences.md#how-long-it-is-kept",
-    "request_timeout": "../how-to/connect.md#a-server-that-is-far-away",
+    "fence_ttl": "../how-to/fence-your-writes.md",
+    "request_timeout": "../how-to/connect.md",
 }
 """Where more is said."""
 

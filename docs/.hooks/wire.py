@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a hook of mkdocs, no package
-"""Keep the scripts of the wire page equal to the headers of the .lua files.
+"""Keep the scripts of a lock on the wire page equal to the headers of the .lua files.
 
 A build of the documentation ends with an error where they differ. `python docs/.hooks/wire.py` writes the page anew.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PRIMITIVES = ROOT / "src" / "pawlock" / "primitives"
+MUTEX = ROOT / "src" / "pawlock" / "primitives" / "mutex"
 PAGE = "reference/wire.md"
 BEGIN, END = "<!-- scripts: begin -->", "<!-- scripts: end -->"
 FIELD = re.compile(r"^-- (keys|args|returns|invariant):[ \t]*(\S.*)$")
@@ -33,27 +32,14 @@ def header(text: str) -> dict[str, str]:
     return fields
 
 
-def section(folder: Path) -> Iterator[str]:
-    """Yield the lines of one primitive, script by script."""
-    yield f"### {folder.name}"
-    yield ""
-    for path in sorted(folder.glob("[a-z]*.lua")):
-        fields = header(path.read_text(encoding="ascii"))
-        yield f"**`{path.stem}.lua`**: {fields['does']}"
-        yield ""
-        yield f"- keys: {fields['keys']}"
-        yield f"- arguments: {fields['args']}"
-        yield f"- replies: `{fields['returns']}`"
-        yield f"- invariant: {fields['invariant']}"
-        yield ""
-
-
 def generated() -> str:
-    """Write all scripts, primitive by primitive."""
+    """Write the scripts of a mutex, one after the other."""
     lines = [BEGIN, ""]
-    for folder in sorted(path.parent for path in PRIMITIVES.glob("*/__init__.py")):
-        if any(folder.glob("[a-z]*.lua")):
-            lines += section(folder)
+    for path in sorted(MUTEX.glob("[a-z]*.lua")):
+        fields = header(path.read_text(encoding="ascii"))
+        lines += [f"**`{path.stem}.lua`**: {fields['does']}", ""]
+        lines += [f"- keys: {fields['keys']}", f"- arguments: {fields['args']}"]
+        lines += [f"- replies: `{fields['returns']}`", ""]
     return "\n".join([*lines, END])
 
 

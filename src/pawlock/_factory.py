@@ -338,7 +338,7 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
         text = (
             f"{kind} is not safe on independent masters (Redlock): use a single server, Sentinel or Cluster"
         )
-        raise NotSupported(f"{text}; concepts/redlock.md has the proof")
+        raise NotSupported(f"{text}; the page on Redlock in the documentation says why")
 
 
 def _refuse_there(settings: Settings, kind: str) -> None:

@@ -54,6 +54,6 @@ async def _try(engine: Engine, plan: Plan) -> Finding:
         return Finding("lock", Severity.WARNING, f"no lock could be tried: {error}", "availability", fix)
     except PawlockError as error:
         denied = isinstance(error, BackendDenied)
-        fix = _RULES if denied else "see the error in how-to/troubleshooting.md"
+        fix = _RULES if denied else "look the code up under Troubleshooting in the documentation"
         return Finding("lock", Severity.ERROR, str(error), "availability", fix)
     return Finding("lock", Severity.OK, f"{name!r} was acquired and released")

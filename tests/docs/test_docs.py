@@ -31,13 +31,14 @@ FENCE = re.compile(
 )
 RUNNABLE = {"python", "py", "python3", "pycon"}
 _NUMBERS = count(1)
-GROUPS: dict[str, Callable[[], ClusterGroup | SentinelGroup | Etcd]] = {
-    "docs/how-to/cluster.md": partial(ClusterGroup, masters=3),
-    "docs/how-to/redis-or-etcd.md": Etcd,
-    "docs/how-to/replicas.md": partial(SentinelGroup, replicas=2),
-    "docs/how-to/sentinel.md": partial(SentinelGroup, replicas=1, sentinels=3),
+GROUPS: dict[str, dict[str, Callable[[], ClusterGroup | SentinelGroup | Etcd]]] = {
+    "docs/how-to/failover.md": {
+        "sentinel_url": partial(SentinelGroup, replicas=2, sentinels=3),
+        "cluster_url": partial(ClusterGroup, masters=3),
+    },
+    "docs/how-to/redis-or-etcd.md": {"url": Etcd},
 }
-"""What ``url`` leads to on a page: servers that a reader has, and that no example starts."""
+"""What names of addresses lead to on a page: servers that a reader has, and that no example starts."""
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -134,10 +135,10 @@ def test_the_examples_of_a_page_run(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     namespace = module.__dict__
     with contextlib.ExitStack() as stack:
-        if make := GROUPS.get(name_of(page)):
+        for name, make in GROUPS.get(name_of(page), {}).items():
             group = make()
             stack.enter_context(group)
-            namespace["url"] = group.url
+            namespace[name] = group.url
         runner = stack.enter_context(contextlib.closing(asyncio.Runner()))
         try:
             for block in runnable(page):

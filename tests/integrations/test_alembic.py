@@ -21,7 +21,7 @@ from tests.docs.test_docs import runnable
 from tests.nightly.apps.rig import ROOT, Rig, rig
 from tests.support.servers import Server
 
-(ENV,) = runnable(ROOT / "docs/integrations/alembic.md")
+(ENV,) = [block for block in runnable(ROOT / "docs/integrations/index.md") if "migration_lock" in block.code]
 
 FIRST = """
 import time

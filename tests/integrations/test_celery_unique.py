@@ -1,4 +1,4 @@
-"""``pawlock.integrations.celery.Unique``: of equal tasks, one is queued or runs. Messages are delivered by hand."""
+"""``pawlock.integrations.celery.Unique``: at most one of equal tasks is queued or running. Delivered by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the task queues: their program runs under two workers of the framework itself."""
+"""The page of the task queues: each program runs under two workers of the framework itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import blocks, runnable
+from tests.docs.test_docs import blocks
 from tests.nightly.apps.rig import ROOT, Rig, rig, until
 from tests.support.servers import Server
 
@@ -67,10 +67,20 @@ WORKERS: dict[str, Sequence[str]] = {
 }
 
 
+TITLES = {"dramatiq": "Dramatiq", "rq": "RQ", "huey": "Huey"}
+"""How the sections are called that are not called as the package."""
+
+
+def section(name: str) -> dict[str, str]:
+    """The program of one queue on the page, and its command, by their languages."""
+    page = (ROOT / "docs/integrations/task-queues.md").read_text(encoding="utf-8")
+    found = page.partition(f"\n## {TITLES.get(name, name)}\n")[2].partition("\n## ")[0]
+    return {block.language: block.code.lstrip("\n") for block in blocks(found)}
+
+
 def prepared(here: Rig, folder: Path, name: str) -> None:
-    """The program of the page as a module, where it can be imported, and the packages that pawlock's tests lack."""
-    page = ROOT / f"docs/integrations/{name}.md"
-    code, body = runnable(page)[0].code, "    ...  # read"
+    """The program of the section as a module, where it can be imported, and the packages that pawlock's tests lack."""
+    code, body = section(name)["python"], "    ...  # read"
     assert code.count(body) == 1
     pause = (
         "await __import__('asyncio').sleep(0.1)" if "async def" in code else "__import__('time').sleep(0.1)"
@@ -156,10 +166,9 @@ def test_what_a_killed_worker_ran_can_be_run_again(name: str, valkey: Server, tm
             until("it was run again", partial(found, f"{ended} 7"))
 
 
-def test_each_page_has_its_command() -> None:
+def test_each_queue_has_its_command() -> None:
     for name, words in WORKERS.items():
-        page = (ROOT / f"docs/integrations/{name}.md").read_text(encoding="utf-8")
-        (command,) = [block.code.split() for block in blocks(page) if block.language == "sh"]
+        command = section(name)["sh"].split()
         assert command[0].removesuffix("_consumer.py") == name
         wanted = [word for word in words[1:] if word in ("worker", "app", "app.huey", "app:broker")]
         assert [word for word in command if word in wanted] == wanted

@@ -14,12 +14,13 @@ from tests.nightly.apps.rig import BIN, ROOT, rig
 from tests.support.servers import Server
 
 pytestmark = pytest.mark.slow
-PAGE = ROOT / "docs/integrations/recipes.md"
+PAGE = ROOT / "docs/integrations/index.md"
 
 
 @pytest.fixture
 def conftest() -> str:
-    return runnable(PAGE)[0].code
+    (code,) = [block.code for block in runnable(PAGE) if "testrun_uid" in block.code]
+    return code
 
 
 def test_workers_of_xdist_set_up_once(valkey: Server, tmp_path: Path, conftest: str) -> None:

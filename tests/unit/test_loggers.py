@@ -15,7 +15,7 @@ def test_the_table_has_every_logger() -> None:
         for name in re.findall(r'getLogger\(\s*"(pawlock\.[a-z.]+)"', file.read_text(encoding="utf-8"))
     }
     assert len(there) > 10
-    page = (ROOT / "docs" / "how-to" / "log.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "metrics.md").read_text(encoding="utf-8")
     table = page.partition("## Loggers")[2].partition("\n## ")[0]
     heads = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     told = {name for head in heads for name in re.findall(r"`(pawlock\.[a-z.]+)`", head)}

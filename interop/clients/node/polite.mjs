@@ -1,5 +1,5 @@
 /**
- * A client of level 1 (docs/how-to/write-a-client.md): it stands in pawlock's queue and polls. It renews nothing, so the work
+ * A client of level 1 (docs/reference/wire.md): it stands in pawlock's queue and polls. It renews nothing, so the work
  * has to end within the TTL.
  */
 import { randomBytes } from 'node:crypto';

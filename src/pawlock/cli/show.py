@@ -48,7 +48,7 @@ shown, or the lock if none is in use. Of what was done once, the value is not sh
 
 
 def find(client: Client, name: str, waiters: int) -> list[LockInfo]:
-    """What is in use under a name; the record of the lock if nothing is. The name is taken as it stands."""
+    """What is in use under a name; the record of the lock if nothing is. The name is not a template."""
     from pawlock._factory import plan_of
     from pawlock._seen import states
     from pawlock.runtimes.threads import run

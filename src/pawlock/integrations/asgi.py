@@ -50,8 +50,8 @@ def leader(
         client: The client of the application; it stays open.
         name: The name of the election, the same in all workers.
         function: What the leader does with its lease, usually until it is cancelled: at its next await when the lead is
-            lost and when the application stops. When it returns, this worker resigns and stands no more; the next
-            worker then runs it.
+            lost and when the application stops. When it returns, this worker resigns and does not stand for election
+            again; the next worker then runs it.
         lifespan: The application's own lifespan, or another ``leader``; default none. It is entered before the function
             runs and left after it has ended, so the function may use what it sets up; its state is passed on.
         identity: The name of this worker that observers see; default ``host:pid/task``.

@@ -109,8 +109,8 @@ def test_each_panel_has_its_place_and_its_data_source() -> None:
 
 
 def test_each_alert_has_its_section() -> None:
-    page = (ROOT / "docs/how-to/alerts.md").read_text(encoding="utf-8")
-    sections = re.findall(r"^## (Pawlock\w+)$", page, re.MULTILINE)
+    page = (ROOT / "docs/how-to/metrics.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^### (Pawlock\w+)$", page, re.MULTILINE)
     assert sections == [alert for alert, _ in rules()]
     text = RULES.read_text(encoding="utf-8")
     site = re.findall(
@@ -118,7 +118,7 @@ def test_each_alert_has_its_section() -> None:
     )
     assert f'Documentation = "{site[0]}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     for alert in sections:
-        assert f'runbook_url: "{site[0]}how-to/alerts/#{alert.lower()}"' in text
+        assert f'runbook_url: "{site[0]}how-to/metrics/#{alert.lower()}"' in text
     assert text.count("runbook_url") == len(sections)
 
 

@@ -85,7 +85,7 @@ def test_without_its_lock_or_fence_an_example_says_otherwise(
 def test_every_example_is_tried_short_and_on_the_page() -> None:
     programs = sorted((ROOT / "examples").glob("*.py"))
     assert [program.stem for program in programs] == sorted(SAYS)
-    page = (ROOT / "docs" / "how-to" / "use-cases.md").read_text()
+    page = (ROOT / "docs" / "integrations" / "index.md").read_text()
     for program in programs:
         assert f'--8<-- "examples/{program.name}"' in page
         assert len(program.read_text().splitlines()) <= 80

@@ -131,5 +131,5 @@ def test_a_client_that_is_killed_frees_its_lock_and_one_whose_lease_is_taken_say
 
 def test_every_client_is_tried_and_on_the_page() -> None:
     assert sorted(path.name for path in HERE.iterdir()) == sorted(source for _, source in CLIENTS.values())
-    page = (ROOT / "docs" / "how-to" / "other-languages.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "serve.md").read_text()
     assert all(f'--8<-- "examples/http/{source}"' in page for _, source in CLIENTS.values())

@@ -1,4 +1,4 @@
-"""pawlock for Celery: of N beats one sends the periodic tasks, and of equal tasks one is queued or runs.
+"""pawlock for Celery: one of N beats sends the periodic tasks; unique tasks.
 
 The settings are keys of the Celery application, ``app.conf.pawlock`` (which server) and
 ``app.conf.pawlock_beat``.

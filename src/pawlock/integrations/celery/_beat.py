@@ -235,7 +235,7 @@ class _Records:
             self._sent.update(sent)
 
     def limit(self) -> None:
-        """Take what lies ahead of the clock by more than clocks differ as sent now."""
+        """Treat times further in the future than the allowed clock skew as sent now."""
         now = datetime.now(UTC)
         for name, at in self._sent.items():
             if at > now + _SKEW:
@@ -260,7 +260,7 @@ def _now(entry: Any) -> datetime:
 
 
 def _utc(moment: Any, entry: Any) -> datetime | None:
-    """A time of Celery, which may lack its zone, in UTC: daylight saving moves none."""
+    """A time of Celery, which may lack its zone, in UTC, so daylight saving has no effect."""
     if moment is None:
         return None
     found: datetime = moment if moment.tzinfo else moment.replace(tzinfo=_zone(entry))
