@@ -54,12 +54,10 @@ def test_doctor_of_what_is_no_etcd(etcd: Etcd) -> None:
 def test_the_service(etcd: Etcd, client: Client, tmp_path: Any) -> None:
     service = Instance(etcd.url, Tokens(tmp_path))
     try:
-        for kind, body in {
-            "lock": {},
-            "semaphore": {"permits": 2},
-            "rwlock_write": {},
-            "election": {},
-        }.items():
+        bodies: dict[str, dict[str, Any]] = {
+            "lock": {}, "semaphore": {"permits": 2}, "rwlock_write": {}, "election": {},
+        }  # fmt: skip
+        for kind, body in bodies.items():
             first = service.acquire("n", kind, **body)
             assert first.status == 200, first.body
             told = {**body, "token": first.body["token"]}
