@@ -34,8 +34,7 @@ _KINDS = {
 }
 """By the code of gRPC, https://grpc.github.io/grpc/core/md_doc_statuscodes.html; others pass: no leader, a new one."""
 
-_FORGOTTEN = 16
-_NO_LEASE = 5
+_NO_LEASE, _FORGOTTEN = 5, 16
 
 
 class Gone(Exception):
@@ -77,6 +76,7 @@ class Gateway:
         self._nodes = nodes
         self.at: int = 0
         self._session: aiohttp.ClientSession | None = None
+        self._over = False
         self._token = ""
         self._tls: list[ssl.SSLContext | bool] = [
             _context(node) if node.scheme == "etcds" else True for node in nodes
@@ -153,6 +153,8 @@ class Gateway:
 
     def _begin(self, path: str, body: Mapping[str, Any]) -> Any:
         session = self._session
+        if self._over:
+            raise Fault(FaultKind.CLOSED, "the client is closed", final=True)
         if session is None:
             # Each waiter has a connection; limits of time are the caller's.
             session = self._session = aiohttp.ClientSession(
@@ -200,12 +202,17 @@ class Gateway:
             closing = self._session.connector.close()
             self.forget()
             await closing
+        self.forget()
 
     def forget(self) -> None:
         """Leave the connections as they are: in the child of a fork they are the parent's, at the end the system's."""
+        self._over = True
         if self._session is not None:
             self._session.detach()
             self._session = None
+
+    def __del__(self) -> None:
+        self.forget()
 
 
 _open: WeakSet[Gateway] = WeakSet()

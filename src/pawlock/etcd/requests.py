@@ -29,7 +29,7 @@ from pawlock.core.runtime import Call, Fault, FaultKind, Wakeup
 from pawlock.core.scripts import load
 from pawlock.etcd.gateway import Gateway, Gone, decoded, encoded
 
-__all__ = ["Book", "Requests"]
+__all__ = ["LEAST_TTL", "Book", "Lease", "Requests", "Row", "State", "Wish"]
 
 Reply: TypeAlias = "list[Any]"
 Answer: TypeAlias = "dict[str, Any]"
@@ -41,9 +41,8 @@ LEAST_TTL = 2
 """Seconds: etcd's leases last one and a half of its election timeouts, which are a second each by default."""
 
 _ROW, _SIDE, _END = b"\x00", b"\x01", b"\x02"
-_EXCLUSIVE = "x"
+_EXCLUSIVE, _CLOSED = "x", "closed"
 _ANY_LIMIT = 1_000_000_000
-_CLOSED = "closed"
 _OF_A_TOKEN = 5
 """Arguments of a script of permits that are about a token; the others have fewer."""
 
@@ -128,10 +127,12 @@ class Row(NamedTuple):
 
     @property
     def fence(self) -> int:
+        """Its first fence."""
         return self.made * FENCES
 
     @property
     def public(self) -> str:
+        """What others see of its token."""
         return self.token.partition("@")[2]
 
 

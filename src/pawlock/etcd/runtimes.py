@@ -132,12 +132,10 @@ class EtcdThreads(_Etcd, ThreadRuntime):
         super()._connect_anew()
         # Of a client that is dropped; the loop would keep its connections.
         self._closes = finalize(self, _close_soon, self._requests)
+        self._closes.atexit = False  # what is held then is given back first
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """See ``_Etcd``."""
-        if self._ending:
-            work.close()
-            self._check(self._ending)
         future = LOOP.submit(work)
         try:
             return future.result()
@@ -196,9 +194,6 @@ class EtcdTasks(_Etcd, AsyncioRuntime):
 
     async def _do(self, work: Coroutine[Any, Any, T]) -> T:
         """See ``_Etcd``."""
-        if self._ending:
-            work.close()
-            self._check(self._ending)
         if not self._served:
             self._served = True
             await anext(self._while_loop_runs)
