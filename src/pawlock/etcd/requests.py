@@ -610,11 +610,10 @@ class Requests:
 
     async def limit(self, base: bytes, limit: int, declared: int) -> Reply:
         """See ``limit.lua``."""
-        state = await self._look(base)
         kept = await self._grant(24 * 3600)
         value = json.dumps([limit, declared if declared < _ANY_LIMIT else limit]).encode()
         await self._txn(base, [], [_put(base + _SIDE + b"limit", encoded(value), kept.id)])
-        return [b"L", state.limit]
+        return [b"L", 0]
 
     # Namespaces -------------------------------------------------------------------------------------------------
 
