@@ -54,7 +54,6 @@ ASKED = {
     "mutex": "concepts/mutex/",
     "lock timeout": "concepts/mutex/",
     "lock lost": "concepts/leases/",
-    "idempotency key": "concepts/once/",
     "reentrant": "concepts/reentrancy/",
     "cron job": "how-to/run-a-command/",
     "leader election": "concepts/election/",
