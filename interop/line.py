@@ -1,4 +1,4 @@
-"""A client of another library, driven as a process behind the line protocol (docs/concepts/interop.md)."""
+"""A client of another library, driven as a process behind the line protocol (docs/dev/interop.md)."""
 
 from __future__ import annotations
 

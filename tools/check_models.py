@@ -109,13 +109,6 @@ def check(case: Case) -> Result:
     return Result(case, judge(said), int(stored[1]) if stored else 0)
 
 
-def row(case: Case) -> str:
-    """The line of the documentation for a case."""
-    variant = f"`{case.variant}`" if case.variant else "–"
-    verdict = case.expected if case.expected in {"holds", "reached"} else f"`{case.expected}` fails"
-    return f"| `{case.model}` | {variant} | {case.text} | {verdict} |"
-
-
 def main() -> int:
     """Check all, print a table, and return 1 on a difference."""
     if reason := missing():

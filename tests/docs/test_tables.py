@@ -135,7 +135,7 @@ def test_every_public_name_is_on_one_page_of_the_reference() -> None:
     for module in (testing, metrics):
         public |= {f"{module.__name__.removeprefix('pawlock.')}.{name}" for name in module.__all__}
     assert public - set(shown) == set()
-    guards = (DOCS / "reference/fencing.md").read_text(encoding="utf-8")
+    guards = (DOCS / "reference/api/fencing.md").read_text(encoding="utf-8")
     assert [name for name in fencing.__all__ if not re.search(rf"\b{name}\b", guards)] == []
 
 

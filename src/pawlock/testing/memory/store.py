@@ -1,6 +1,6 @@
 """The keys of one server, as seen from outside scripts.
 
-The commands themselves are Lua, see ``server/``: what they change is told here after each script.
+The commands themselves are Lua, see ``server/``: what they change is reported here after each script.
 """
 
 from __future__ import annotations
