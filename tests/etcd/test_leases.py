@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from tests.etcd.rig import AGREED, order, queue, slow, stand
 from tests.faults.rig import Api, Client, in_thread, until
 from tests.support.etcd import Etcd
 from tests.support.etcd_wire import EtcdWire
+
+OPEN = Path("/proc/self/fd")
 
 
 def test_a_lease_hangs_on_a_lease_of_the_server(etcd: Etcd, client: Client, wire: EtcdWire) -> None:
@@ -33,6 +36,22 @@ def test_a_second_holder_has_a_higher_fence_also_after_a_restart(api: Api, own: 
     second = client.lock().acquire(20)
     assert second.fence > first.fence
     assert second.raw.fence_strength == "quorum"
+
+
+@pytest.mark.slow
+def test_many_leases_that_are_due_at_once_need_few_connections(api: Api, own: Etcd) -> None:
+    """After an outage all are: a program may open a thousand files, as a rule."""
+    client = api.connect(own.url)
+    leases = [client.lock(f"n{number}", ttl=12).acquire() for number in range(300)]
+    before = most = len(list(OPEN.iterdir()))
+    with own.paused(*own.members):
+        time.sleep(5)
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        most = max(most, len(list(OPEN.iterdir())))
+        time.sleep(0.01)
+    assert most - before < 150
+    assert all(lease.remaining() > 0 for lease in leases)
 
 
 def test_extend_sets_the_life(etcd: Etcd, client: Client, wire: EtcdWire) -> None:

@@ -43,6 +43,7 @@ LEAST_TTL = 2
 _ROW, _SIDE, _END = b"\x00", b"\x01", b"\x02"
 _EXCLUSIVE, _CLOSED = "x", "closed"
 _ANY_LIMIT = 1_000_000_000
+_MANY = 64
 _OF_A_TOKEN = 5
 """Arguments of a script of permits that are about a token; the others have fewer."""
 
@@ -88,14 +89,17 @@ class Book:
         self.waits: dict[str, Wish] = {}
         self.observed: dict[str, tuple[bytes, int]] = {}
         self.watching: dict[str, asyncio.Task[Wakeup | None]] = {}
+        self._most = _MANY
 
     def note(self, token: str, lease: Lease) -> None:
-        """Note whose a lease is. Those of tokens that nobody left go with time: they were detached, or lost."""
+        """Note whose a lease is. Those of tokens that nobody left go once they have doubled: detached, or lost."""
         self.leases[token] = lease
-        oldest, other = next(iter(self.leases.items()))
-        self.leases.pop(oldest, None)
-        if now() - other.since < 2 * other.ttl:
-            self.leases[oldest] = other
+        if len(self.leases) > self._most:
+            # A list in one step: the other loop takes from it meanwhile.
+            for one, other in list(self.leases.items()):
+                if now() - other.since > 2 * other.ttl:
+                    self.leases.pop(one, None)
+            self._most = 2 * len(self.leases) + _MANY
 
 
 class Row(NamedTuple):
@@ -273,10 +277,13 @@ class Requests:
 
     async def ask_all(self, calls: Sequence[Call], timeout: float) -> list[Outcome | Fault]:
         """Carry out several; one outcome each, in order."""
+        # Each is a connection meanwhile.
+        few = asyncio.Semaphore(_MANY)
 
         async def one(call: Call) -> Outcome | Fault:
             try:
-                return await self.ask(call, timeout)
+                async with few:
+                    return await self.ask(call, timeout)
             except Fault as fault:
                 return fault.without_traceback()
 
@@ -330,11 +337,10 @@ class Requests:
             return
 
     async def _left_ms(self, lease: str) -> int:
-        try:
+        with suppress(Gone):
             answer = await self._gateway.ask("lease/timetolive", {"ID": lease})
-        except Gone:
-            return 0
-        return max(0, int(answer.get("TTL", 0)) * 1000)
+            return max(0, int(answer.get("TTL", 0)) * 1000)
+        return 0
 
     async def _lease_for(self, token: str, ttl: int) -> Lease:
         """A lease for a token, which lives its whole time from now on: its own, or a new one."""
@@ -473,7 +479,12 @@ class Requests:
         lease = self._book.leases.get(wish.token)
         if lease is not None and for_good:
             # Before the answer: no copy that comes late may bind a row to it.
-            await self._revoke(lease.id)
+            try:
+                await self._revoke(lease.id)
+            except Fault as fault:
+                # The row has gone already.
+                fault.maybe_applied = True
+                raise
         elif lease is not None:
             task = asyncio.create_task(self._revoke_soon(lease.id))
             self._revoking.add(task)
@@ -573,16 +584,8 @@ class Requests:
         # A present of -1: no fence is taken for a time.
         reply: Reply = [b"I", "", NOBODY_MS, 0, -1, -1, 0, 0, len(state.waiters), waiters]
         if last is not None:
-            fence = max(row.fence for row in state.holders)
-            reply[1:8] = [
-                last.public,
-                ends[last.made],
-                fence,
-                state.revision * FENCES,
-                -1,
-                0,
-                len(state.holders),
-            ]
+            fences = max(row.fence for row in state.holders), state.revision * FENCES
+            reply[1:8] = [last.public, ends[last.made], *fences, -1, 0, len(state.holders)]
         if wish.mode == _EXCLUSIVE:
             return reply
         holders = [word for row in state.holders for word in (row.mode, row.public, ends[row.made])]
