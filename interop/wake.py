@@ -49,7 +49,7 @@ def once(
 def measure(url: str, holder: Kind, waiter: Kind, n: int, limit: float = 10.0) -> list[float | None]:
     """Measure ``n`` times; a first one that is not woken within ``limit`` seconds ends it."""
     key = (holder.prefix or waiter.prefix) + "wake"
-    # 0, without an expiry: what its users have by default, and what makes its waiters sleep for ever.
+    # 0, without an expiry: what its users have by default, and what makes its waiters sleep forever.
     ttl_ms = 0 if "pyredislock" in (holder.name, waiter.name) else 20_000
     chance = random.Random(f"{holder.name} {waiter.name}")
     found: list[float | None] = []

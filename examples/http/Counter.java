@@ -72,7 +72,7 @@ public final class Counter {
         Lease(Pawlock pawlock, String name, double ttl) throws IOException, InterruptedException {
             long asked;
             Reply grant;
-            do { // a minute at a time, for ever
+            do { // a minute at a time, forever
                 asked = System.nanoTime();
                 grant = pawlock.ask(name, "acquire", "{\"ttl\": %s, \"wait\": 60}".formatted(ttl));
             } while (grant.status() == 423);

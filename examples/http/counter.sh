@@ -27,7 +27,7 @@ ask() {
 key() { echo "$$-$RANDOM-$RANDOM-$(date +%s%N)"; }
 field() { sed -E "s/.*\"$1\": ?\"?([^\",}]*).*/\1/" <<<"$body"; }
 
-acquire() { # waits a minute at a time, for ever
+acquire() { # waits a minute at a time, forever
     while ask acquire "{\"ttl\": $ttl, \"wait\": 60}" "$(key)"; do
         case $status in
             200) token=$(field token) fence=$(field fence) && return ;;

@@ -321,7 +321,7 @@ def test_a_message_that_expires_holds_the_lock_until_then(shop: Shop) -> None:
 
 
 def test_in_a_group_a_duplicate_is_sent_and_does_nothing(shop: Shop) -> None:
-    """Else a chord would wait for it for ever."""
+    """Else a chord would wait for it forever."""
     task = shop.task()
     done = shop.app.task(name="shop.done", shared=False)(named)
     shop.app.finalize()
@@ -345,7 +345,7 @@ def test_in_a_chain_a_duplicate_is_sent_and_fails(shop: Shop) -> None:
 
 
 def test_the_body_of_a_chord_that_is_a_duplicate_is_sent(shop: Shop) -> None:
-    """Else who waits for the chord would wait for ever: a body has its id before it is sent."""
+    """Else who waits for the chord would wait forever: a body has its id before it is sent."""
     task = shop.task(unique_on=[])
     first = task.delay(1)
     body = task.si(2)

@@ -104,7 +104,7 @@ class _Parker:
             if self._runtime.while_parked is not None:
                 self._runtime.while_parked()
             if not self.woken:
-                assert timeout is not None, "would sleep for ever"
+                assert timeout is not None, "would sleep forever"
                 self._runtime.clock += timeout
         woken, self.woken = bool(self.woken), 0
         return woken

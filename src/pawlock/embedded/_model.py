@@ -85,7 +85,7 @@ def idle_seconds() -> float:
     seconds = seconds_of(given.removeprefix("-"))
     if seconds < 0:
         raise ConfigurationError(
-            f"PAWLOCK_EMBEDDED_IDLE must be how long the server stays without clients ({HOW}), or 0 for ever, got {given}"
+            f"PAWLOCK_EMBEDDED_IDLE must be how long the server stays without clients ({HOW}), or 0 forever, got {given}"
         )
     return 0.0 if given.startswith("-") else seconds
 

@@ -356,7 +356,7 @@ def test_the_speaking_thread_times_out_and_the_others_go_on(
 
 @pytest.mark.fault
 def test_threads_whose_server_stops_are_all_told_and_can_go_on(own_server: Server) -> None:
-    """The speaker gets the error; the others get theirs, none sleeps for ever, and the client works again."""
+    """The speaker gets the error; the others get theirs, none sleeps forever, and the client works again."""
     options: dict[str, Any] = {"unavailable_after": 0.5, "ttl": 3.0}
     with pawlock.connect(own_server.url) as client, pawlock.connect(own_server.url) as holder:
         lease = holder.lock("x", **options).acquire()

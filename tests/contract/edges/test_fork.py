@@ -142,7 +142,7 @@ def test_a_child_that_leaves_normally_closes_nothing_of_the_parent(valkey: Serve
 
 
 def test_fork_while_other_threads_are_inside_pawlock(valkey: Server, client: pawlock.Client) -> None:
-    """Any internal lock may be held at the instant of the fork; the child must not stand before it for ever."""
+    """Any internal lock may be held at the instant of the fork; the child must not stand before it forever."""
     stop: list[bool] = []
 
     def churn() -> None:

@@ -98,7 +98,7 @@ def test_the_first_event_of_a_process_fires(exposed: list[str]) -> None:
     for name, labels in EXPECTED.items():
         assert promql.fires(SINGLE[name], scrapes, at=299.0) == {}, name
         assert promql.fires(SINGLE[name], scrapes, at=360.0) == {frozenset(labels.items()): 1.0}, name
-        # It does not go on for ever.
+        # It does not go on forever.
         assert promql.fires(SINGLE[name], {**scrapes, 9000.0: after, 9015.0: after}, at=9015.0) == {}, name
 
 

@@ -85,7 +85,7 @@ async def test_tasks_that_wait_inside_a_client_are_counted(clean: Server) -> Non
             if not (await two.inspect("busy")).waiting:
                 return
             await asyncio.sleep(0.05)
-        pytest.fail("they are counted for ever")
+        pytest.fail("they are counted forever")
 
 
 async def test_a_client_of_asyncio_lists_the_same(clean: Server) -> None:

@@ -68,7 +68,7 @@ class Nemesis:
 
     def strike(self) -> None:
         """Do one."""
-        # What came off the proxy's rules long ago must not be there for ever.
+        # What came off the proxy's rules long ago must not be there forever.
         if self.soak.dice.random() < 0.2:
             self.soak.proxy.clear()
         name = self.soak.dice.choice(["kill a process", "stop a process", *self._faults])

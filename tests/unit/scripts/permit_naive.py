@@ -136,7 +136,7 @@ class WriterIsANumber(Naive):
 
 
 class NobodyIsWaitedFor(Naive):
-    """Leases in a sorted set, and no queue: who comes takes what is there, so readers keep a writer out for ever."""
+    """Leases in a sorted set, and no queue: who comes takes what is there, so readers keep a writer out forever."""
 
     def take(self, tok: str, mode: str, ttl: int = 1000) -> bool:
         self.redis.zremrangebyscore("naive", "-inf", self.rig.now - 1)
