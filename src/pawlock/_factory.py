@@ -343,7 +343,7 @@ def refuse_on_quorum(settings: Settings, kind: str) -> None:
 
 def _refuse_there(settings: Settings, kind: str) -> None:
     if settings.place is not None and kind in settings.place.lacks:
-        raise NotSupported(f"{kind} is not to be had on {settings.place.shown}: use Redis or Valkey for it")
+        raise NotSupported(f"{kind} is not available on {settings.place.shown}: use Redis or Valkey for it")
 
 
 def check_for_quorum(redlock: RedlockOptions, options: LockOptions) -> None:

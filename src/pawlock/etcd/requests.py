@@ -260,7 +260,7 @@ class Requests:
         """Carry out one request. Raises ``Fault``; after ``timeout`` seconds, ``UNANSWERED``."""
         shape, act = _KNOWN.get(call.script.sha, ("", None))
         if act is None:
-            raise Fault(FaultKind.UNSUPPORTED, f"{call.script.name} is not to be had on etcd", final=True)
+            raise Fault(FaultKind.UNSUPPORTED, f"{call.script.name} is not available on etcd", final=True)
         words = call.words()
         args = [word.decode() for word in words[call.script.numkeys :]]
         member = self._gateway.at
